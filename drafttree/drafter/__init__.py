@@ -1,0 +1,1 @@
+"""The DFlash drafter: configuration, network, context and loading."""

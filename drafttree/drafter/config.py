@@ -24,6 +24,7 @@ class DrafterConfig(BaseModel):
     layer_types: tuple[str, ...]
     sliding_window: int | None = None
     sliding_is_causal: bool = True
+    full_is_causal: bool = False
     rope_theta: float
     rms_norm_eps: float = 1e-6
     attention_bias: bool = False

@@ -6,6 +6,7 @@ embedding nor the output head; both are the target's.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -20,6 +21,14 @@ class LayerContext(NamedTuple):
 
     keys: Tensor
     values: Tensor
+
+    def followed_by(self, rows: LayerContext) -> LayerContext:
+        """A new context with ``rows`` after these."""
+        return LayerContext(torch.cat([self.keys, rows.keys], dim=2), torch.cat([self.values, rows.values], dim=2))
+
+
+Join = Callable[[LayerContext], LayerContext]
+"""Takes the block's own keys and values, returns them behind those of the context."""
 
 
 class RMSNorm(nn.Module):
@@ -80,12 +89,10 @@ class BlockAttention(nn.Module):
         values = self._split(self.v_proj(x), self.kv_heads).transpose(1, 2)
         return LayerContext(rotate(keys, tables), values)
 
-    def forward(self, x: Tensor, tables: tuple[Tensor, Tensor], context: LayerContext, allowed: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, tables: tuple[Tensor, Tensor], join: Join, allowed: Tensor | None) -> Tensor:
         """Attend from block rows ``x`` [B, Q, H] to context and block; ``allowed`` is bool [B, 1, Q, T + Q]."""
         queries = rotate(self.q_norm(self._split(self.q_proj(x), self.heads)).transpose(1, 2), tables)
-        own = self.keys_values(x, tables)
-        keys = torch.cat([context.keys, own.keys], dim=2)
-        values = torch.cat([context.values, own.values], dim=2)
+        keys, values = join(self.keys_values(x, tables))
         mixed = F.scaled_dot_product_attention(
             queries, keys, values, attn_mask=allowed, enable_gqa=self.heads != self.kv_heads
         )
@@ -119,9 +126,9 @@ class DrafterLayer(nn.Module):
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
 
-    def forward(self, x: Tensor, tables: tuple[Tensor, Tensor], context: LayerContext, allowed: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, tables: tuple[Tensor, Tensor], join: Join, allowed: Tensor | None) -> Tensor:
         """One layer over block rows ``x`` [B, Q, H]."""
-        x = x + self.self_attn(self.input_layernorm(x), tables, context, allowed)
+        x = x + self.self_attn(self.input_layernorm(x), tables, join, allowed)
         out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
         return out
 
@@ -161,13 +168,19 @@ class DFlashDrafter(nn.Module):
         [B, T]. ``allowed`` bool [B, 1, Q, T + Q] restricts attention further (several blocks in one row in training,
         unused context rows); None allows all.
         """
-        if self.config.input_embedding_scale != 1.0:
-            block = block * self.config.input_embedding_scale
+        by_type = {
+            kind: block_mask(self.config, kind, positions, context_positions, allowed)
+            for kind in set(self.config.layer_types)
+        }
+        masks = [by_type[kind] for kind in self.config.layer_types]
+        return self.run(block, positions, [rows.followed_by for rows in context], masks)
+
+    def run(self, block: Tensor, positions: Tensor, joins: Sequence[Join], masks: Sequence[Tensor | None]) -> Tensor:
+        """The pass itself, one join and one mask a layer; see :meth:`forward` for shapes."""
+        x = block * self.config.input_embedding_scale if self.config.input_embedding_scale != 1.0 else block
         tables = rotary_tables(positions, self.config.head_dim, self.config.rope_theta, block.dtype)
-        masks = self._masks(positions, context_positions, allowed)
-        x = block
-        for layer, layer_context in zip(self._layers(), context, strict=True):
-            x = layer(x, tables, layer_context, masks[layer.layer_type])
+        for layer, join, mask in zip(self._layers(), joins, masks, strict=True):
+            x = layer(x, tables, join, mask)
         out: Tensor = self.norm(x)
         return out
 
@@ -179,18 +192,29 @@ class DFlashDrafter(nn.Module):
         cap = self.config.final_logit_softcapping
         return out if cap is None else cap * torch.tanh(out / cap)
 
-    def _layers(self) -> list[DrafterLayer]:
-        return [layer for layer in self.layers if isinstance(layer, DrafterLayer)]
+    def _layers(self) -> Iterator[DrafterLayer]:
+        return (layer for layer in self.layers if isinstance(layer, DrafterLayer))
 
-    def _masks(self, positions: Tensor, context_positions: Tensor, allowed: Tensor | None) -> dict[str, Tensor | None]:
-        """One mask for each layer type in use; the sliding window is measured in positions."""
-        masks: dict[str, Tensor | None] = {"full_attention": allowed}
-        if "sliding_attention" in self.config.layer_types:
-            window = self.config.sliding_window
-            assert window is not None  # checked when the configuration is read
-            key_positions = torch.cat([context_positions, positions], dim=1)
-            distance = positions[:, None, :, None] - key_positions[:, None, None, :]  # [B, 1, Q, T + Q]
-            near = distance < window
-            near &= (distance >= 0) if self.config.sliding_is_causal else (distance > -window)
-            masks["sliding_attention"] = near if allowed is None else near & allowed
-        return masks
+
+def block_mask(
+    config: DrafterConfig, layer_type: str, positions: Tensor, context_positions: Tensor, allowed: Tensor | None = None
+) -> Tensor | None:
+    """Which keys the block's rows see in a layer of ``layer_type``: bool [B, 1, Q, T + Q], None for all.
+
+    The sliding window is measured in positions: a row sees the keys less than ``sliding_window`` before it and, when
+    the layer is not causal, less than that after it.
+    """
+    sliding = layer_type == "sliding_attention"
+    causal = config.sliding_is_causal if sliding else config.full_is_causal
+    if not sliding and not causal:
+        return allowed
+    key_positions = torch.cat([context_positions, positions], dim=1)
+    distance = positions[:, None, :, None] - key_positions[:, None, None, :]  # [B, 1, Q, T + Q]
+    if sliding:
+        window = config.sliding_window
+        assert window is not None  # checked by DrafterConfig
+        near = distance < window
+        near &= (distance >= 0) if causal else (distance > -window)
+    else:
+        near = distance >= 0
+    return near if allowed is None else near & allowed
