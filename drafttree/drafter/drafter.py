@@ -13,18 +13,19 @@ from drafttree.drafter.config import DrafterConfig
 from drafttree.drafter.context import DrafterContext
 from drafttree.drafter.network import DFlashDrafter, block_mask
 from drafttree.drafter.target import TargetFacts, check_fit
+from drafttree.drafter.vocabulary import DraftVocabulary
+from drafttree.errors import UserError
 
 
 class Drafter:
-    """DFlash network, target embedding and target output head; the latter two are shared, never copied."""
+    """DFlash network with its vocabulary: embedding and output head are the target's, shared and never copied."""
 
-    def __init__(self, network: DFlashDrafter, embedding: Tensor, head: Tensor, source: str = "network") -> None:
+    def __init__(self, network: DFlashDrafter, vocabulary: DraftVocabulary, source: str = "network") -> None:
         self.network = network
+        self.vocabulary = vocabulary
         self.source = source
-        self._embedding = embedding  # [V, H]
-        self._head = head  # [V, H]
         mask = [network.config.mask_token_id] * (network.config.block_size - 1)
-        self._mask_ids = torch.tensor(mask, dtype=torch.long, device=embedding.device)
+        self._mask_ids = torch.tensor(mask, dtype=torch.long, device=vocabulary.embedding.device)
 
     @classmethod
     def for_target(cls, network: DFlashDrafter, target: nn.Module, source: str = "network") -> Drafter:
@@ -35,11 +36,12 @@ class Drafter:
         """
         facts = TargetFacts.of(target)
         check_fit(network.config, facts, source)
-        place = facts.head
+        if network.config.draft_vocab_size is not None:
+            raise UserError.field(source, "draft_vocab_size", network.config.draft_vocab_size, "the whole vocabulary")
         weight = network.fc.weight
-        if weight.dtype != place.dtype or weight.device != place.device:
-            network = copy.deepcopy(network).to(place.device, place.dtype)
-        return cls(network, facts.embedding, facts.head, source)
+        if weight.dtype != facts.head.dtype or weight.device != facts.head.device:
+            network = copy.deepcopy(network).to(facts.head.device, facts.head.dtype)
+        return cls(network, DraftVocabulary.of_target(facts), source)
 
     @property
     def config(self) -> DrafterConfig:
@@ -73,7 +75,7 @@ class Drafter:
         ``block_size`` shortens the block (near the end of the text) and may not exceed the trained one.
         """
         hidden = self.hidden_states(context, anchor_token, block_size)
-        return self.network.logits(hidden[0, 1:], self._head)
+        return self.vocabulary.spread(self.network.logits(hidden[0, 1:], self.vocabulary.head))
 
     @torch.no_grad()
     def hidden_states(
@@ -83,9 +85,10 @@ class Drafter:
         size = self.config.block_size if block_size is None else block_size
         if not 2 <= size <= self.config.block_size:
             raise ValueError(f"block size must lie in 2..{self.config.block_size}, found {size}")
-        anchor = torch.as_tensor(anchor_token, dtype=torch.long, device=self._embedding.device).view(1)
+        embedding = self.vocabulary.embedding
+        anchor = torch.as_tensor(anchor_token, dtype=torch.long, device=embedding.device).view(1)
         ids = torch.cat([anchor, self._mask_ids[: size - 1]])[None]  # [1, Q]
-        block = F.embedding(ids, self._embedding).to(self.network.fc.weight.device)  # [1, Q, H]
+        block = F.embedding(ids, embedding).to(self.network.fc.weight.device)  # [1, Q, H]
         positions = torch.arange(context.length, context.length + size, device=block.device)[None]
         masks = {
             kind: block_mask(self.config, kind, positions, context.positions(context.first_visible(kind)))
@@ -103,6 +106,7 @@ class Drafter:
             "source": self.source,
             **self.config.model_dump(mode="json"),
             "num_layers": len(self.config.layer_types),
+            **self.vocabulary.summary(),
             "parameters": sum(w.numel() for w in weights),
             "dtype": str(weights[0].dtype).removeprefix("torch."),
             "device": str(weights[0].device),

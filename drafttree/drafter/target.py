@@ -30,9 +30,13 @@ class TargetFacts:
         if config is None:
             raise UserError(f"target {name}: found no config, expected a Hugging Face causal language model")
         config = config.get_text_config() if hasattr(config, "get_text_config") else config
-        embedding = _matrix(name, "input embedding", _module(target, "get_input_embeddings"))
-        head = _matrix(name, "output head", _module(target, "get_output_embeddings"))
-        return cls(embedding, head, int(config.vocab_size), int(config.hidden_size), int(config.num_hidden_layers))
+        sizes: list[Any] = [getattr(config, name, None) for name in ("vocab_size", "hidden_size", "num_hidden_layers")]
+        if not all(isinstance(size, int) for size in sizes):
+            raise UserError(f"target {name}: found no vocabulary size, hidden size or number of layers in its config")
+        shape = (sizes[0], sizes[1])
+        embedding = _matrix(name, "input embedding", _module(target, "get_input_embeddings"), shape)
+        head = _matrix(name, "output head", _module(target, "get_output_embeddings"), shape)
+        return cls(embedding, head, sizes[0], sizes[1], sizes[2])
 
 
 def _module(target: nn.Module, getter: str) -> nn.Module | None:
@@ -43,7 +47,7 @@ def _module(target: nn.Module, getter: str) -> nn.Module | None:
     return module if isinstance(module, nn.Module) else None
 
 
-def _matrix(name: str, role: str, module: nn.Module | None) -> Tensor:
+def _matrix(name: str, role: str, module: nn.Module | None, shape: tuple[int, int]) -> Tensor:
     """The weight [V, H] of an embedding or head, provided that it is a plain float matrix without a bias."""
     if module is None:
         raise UserError(f"target {name}: {role}: found none, expected one that the drafter can share")
@@ -55,6 +59,10 @@ def _matrix(name: str, role: str, module: nn.Module | None) -> Tensor:
         raise UserError.field(f"target {name}", role, f"{kind} of {weight.dtype}", "an unquantised float matrix")
     if getattr(module, "bias", None) is not None:
         raise UserError.field(f"target {name}", role, f"{kind} with a bias", "one without a bias")
+    if weight.is_meta:
+        raise UserError(f"target {name}: {role}: found it offloaded, expected it on a device")
+    if tuple(weight.shape) != shape:
+        raise UserError.field(f"target {name}", role, list(weight.shape), f"vocabulary and hidden size {list(shape)}")
     return weight.detach()
 
 
@@ -68,7 +76,7 @@ def check_fit(config: DrafterConfig, target: TargetFacts, source: object) -> Non
         )
     if config.vocab_size != target.vocab_size:
         raise UserError.field(source, "vocab_size", config.vocab_size, f"the target's {target.vocab_size}")
-    if config.num_target_layers != target.num_layers:
+    if config.num_target_layers not in (None, target.num_layers):
         raise UserError.field(
             source, "num_target_layers", config.num_target_layers, f"the target's {target.num_layers}"
         )
