@@ -64,7 +64,7 @@ class Fields:
     def error(self, name: str, found: object, expected: str) -> UserError:
         """UserError about field ``name`` of this object."""
         name = f"{self._prefix}.{name}".lstrip(".")
-        if isinstance(found, str | list | dict) and len(repr(found)) > 200:
+        if len(repr(found)) > 200:
             found = f"{repr(found)[:200]}..."
         return UserError.field(self.source, name, found, expected)
 

@@ -33,7 +33,7 @@ def load_drafter(path_or_hub_id: str | os.PathLike[str], target: nn.Module, *, r
     """
     facts = TargetFacts.of(target)
     directory = Path(path_or_hub_id)
-    remote = not directory.is_dir()
+    remote = not os.fspath(path_or_hub_id) or not directory.is_dir()
     if remote:
         directory = _download(path_or_hub_id, [CONFIG], revision)
     path = directory / CONFIG
@@ -53,7 +53,7 @@ def load_drafter(path_or_hub_id: str | os.PathLike[str], target: nn.Module, *, r
 
 def _download(path_or_hub_id: str | os.PathLike[str], patterns: list[str], revision: str | None) -> Path:
     """Folder of the files of a hub repository that match ``patterns``."""
-    name = os.fspath(path_or_hub_id)
+    name = os.fspath(path_or_hub_id) or "(empty path)"
     if Path(name).exists():
         raise UserError(f"{name}: found a file, expected a drafter's directory")
     if not HUB_ID.fullmatch(name):
