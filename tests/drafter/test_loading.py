@@ -225,7 +225,7 @@ def test_missing_things_are_named(tmp_path: Path) -> None:
     refused(tmp_path, "found no config.json")
     refused(tmp_path / "none", "no such directory, and not a hub id such as owner/name")
     refused("", "not a hub id")
-    refused("../../etc", "not a hub id")
+    refused("../no/such", "not a hub id")
     refused("one_word", "not a hub id")
     (tmp_path / "config.json").write_text(json.dumps(Z_LAB))
     refused(tmp_path, "found no weights, expected model.safetensors or model.safetensors.index.json")
