@@ -309,7 +309,7 @@ def test_a_bias_without_attention_bias_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda places: places.update({FC: "../elsewhere.safetensors"}), "weight_map.fc.weight: found '../elsewhere"),
+        (lambda places: places.update({FC: "../elsewhere.safetensors"}), "expected a safetensors file in the same directory"),
         (lambda places: places.update({FC: "/etc/passwd"}), "weight_map.fc.weight: found '/etc/passwd'"),
         (lambda places: places.update({FC: "model.bin"}), "weight_map.fc.weight: found 'model.bin'"),
         (lambda places: places.update({FC: 3}), "weight_map.fc.weight: found 3"),
@@ -326,10 +326,11 @@ def test_a_bias_without_attention_bias_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_a_faulty_index_is_named(change: Any, words: str, tmp_path: Path) -> None:
-    places = shard(write_drafter(tmp_path, Z_LAB))
+    places = shard(write_drafter(tmp_path / "drafter", Z_LAB))
+    save_file(tensors(), tmp_path / "elsewhere.safetensors")
     change(places)
-    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
-    refused(tmp_path, words)
+    (tmp_path / "drafter" / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    refused(tmp_path / "drafter", words)
 
 
 def test_an_index_that_is_no_index_is_named(tmp_path: Path) -> None:
