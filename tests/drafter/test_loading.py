@@ -309,7 +309,10 @@ def test_a_bias_without_attention_bias_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda places: places.update({FC: "../elsewhere.safetensors"}), "expected a safetensors file in the same directory"),
+        (
+            lambda places: places.update({FC: "../elsewhere.safetensors"}),
+            "expected a safetensors file in the same directory",
+        ),
         (lambda places: places.update({FC: "/etc/passwd"}), "weight_map.fc.weight: found '/etc/passwd'"),
         (lambda places: places.update({FC: "model.bin"}), "weight_map.fc.weight: found 'model.bin'"),
         (lambda places: places.update({FC: 3}), "weight_map.fc.weight: found 3"),
