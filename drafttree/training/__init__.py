@@ -1,0 +1,1 @@
+"""Train a drafter for a target on the target's own responses."""
