@@ -1,0 +1,76 @@
+"""The likeliest tokens of every position, ranked exactly."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from drafttree.errors import UserError
+
+
+def ranked_candidates(logits: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The ``count`` largest logits a row with their log-probabilities over the full vocabulary.
+
+    Ranked by logit, equal logits by the smaller token id. Ranking the logits and not the log-probabilities keeps rank 0
+    the argmax of the logits where rounding makes two log-probabilities equal.
+
+    Args:
+        logits: [L, V], cast to float32 first. -inf is an absent token.
+        count: K, 1 <= K <= V.
+
+    Returns:
+        tokens [L, K] int64 and scores [L, K] float32 (<= 0, falling along K). An absent candidate has score -inf and
+        token 0; a row of -inf alone has no candidates. A row with NaN or +inf has none on a device, where looking
+        would synchronise.
+
+    Raises:
+        UserError: on a CPU, a row with NaN or +inf.
+    """
+    logits = logits.to(torch.float32)
+    if logits.device.type == "cpu":
+        tokens, values = _largest_on_cpu(logits, count)
+    else:
+        tokens, values = largest_by_key(logits, count)
+    # log_softmax of these entries alone: the row's maximum is values[:, 0], and NaN sorts above everything.
+    top = values[:, :1]
+    usable = torch.isfinite(top)  # [L, 1]
+    shift = torch.where(usable, top, 0.0)
+    scores = (values - shift) - torch.logsumexp(logits - shift, dim=-1, keepdim=True)
+    present = usable & torch.isfinite(values)
+    scores = torch.where(present, scores.clamp(max=0.0), float("-inf"))
+    return torch.where(present, tokens, 0), scores
+
+
+def _largest_on_cpu(logits: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """[L, K] tokens and values, ranked; ``topk`` leaves the order and the choice of equal values open, so it only finds
+    the threshold.
+    """
+    top = logits.topk(count, dim=-1).values  # [L, K]
+    # NaN sorts above every number, so the first value tells of any in the row.
+    broken = ~(torch.isfinite(top[:, 0]) | (top[:, 0] == float("-inf")))
+    if bool(broken.any()):
+        row = int(broken.nonzero()[0])
+        raise UserError.field("drafter logits", f"row {row}", float(top[row, 0]), "numbers below +inf")
+    tokens = np.zeros(top.shape, dtype=np.int64)
+    array = logits.detach().numpy()
+    for row in range(len(tokens)):
+        threshold = top[row, -1].item()
+        ids = np.flatnonzero(array[row] >= threshold)  # [>= K], ids rising
+        tokens[row] = ids[np.argsort(-array[row, ids], kind="stable")[:count]]
+    return torch.from_numpy(tokens), top
+
+
+def largest_by_key(logits: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The same without a host synchronisation: one unique int64 key a token, value above, complement of the id below.
+
+    A NaN keeps its place above +inf, whatever its sign bit.
+    """
+    vocabulary = logits.shape[-1]
+    # -0.0 equals 0.0 but has other bits.
+    bits = (torch.where(torch.isnan(logits), float("inf"), logits) + 0.0).view(torch.int32).to(torch.int64)
+    # Float bits order like integers once the magnitude bits of negative numbers are flipped.
+    rising = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
+    ids = torch.arange(vocabulary, device=logits.device)
+    key = (rising << 32) | (0xFFFFFFFF - ids)  # [L, V] int64
+    tokens = 0xFFFFFFFF - (key.topk(count, dim=-1).values & 0xFFFFFFFF)
+    return tokens, logits.gather(-1, tokens)
