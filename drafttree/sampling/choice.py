@@ -6,7 +6,7 @@ import torch
 
 from drafttree.errors import UserError
 from drafttree.sampling.filters import warped
-from drafttree.sampling.noise import gumbel
+from drafttree.sampling.noise import gumbel, gumbel_at
 from drafttree.sampling.params import SamplingParams
 
 
@@ -38,7 +38,11 @@ def choose(logits: torch.Tensor, positions: torch.Tensor, params: SamplingParams
         if params.seed is None:
             raise ValueError("sampling without a seed: call SamplingParams.with_seed once a request")
         scores = filtered_log_probs(logits, params)
-        scores = scores + gumbel(params.seed, positions.to(logits.device), logits.shape[-1]).to(scores.dtype)
+        few = params.top_k is not None or (params.top_p is not None and params.top_p < 1.0)
+        if few and scores.device.type == "cpu":
+            _add_noise_where_kept(scores, positions, params.seed)
+        else:
+            scores += gumbel(params.seed, positions.to(logits.device), logits.shape[-1]).to(scores.dtype)
     tokens = _first_argmax(scores)
     if tokens.device.type == "cpu" and not bool(torch.isfinite(scores.gather(-1, tokens[:, None])).all()):
         raise UserError("target logits: a row holds NaN or no finite number, so it has no next token")
@@ -54,6 +58,13 @@ def filtered_log_probs(logits: torch.Tensor, params: SamplingParams) -> torch.Te
     if params.greedy:
         raise ValueError("greedy choice has no distribution")
     return warped(logits, params).log_softmax(dim=-1)
+
+
+def _add_noise_where_kept(scores: torch.Tensor, positions: torch.Tensor, seed: int) -> None:
+    """Add the noise in place where a token is left: the filters leave few, and each number has its own address."""
+    for row in range(len(scores)):
+        kept = (scores[row] > float("-inf")).nonzero()[:, 0]
+        scores[row, kept] += gumbel_at(seed, positions[row : row + 1], kept[None])[0].to(scores.dtype)
 
 
 def _first_argmax(scores: torch.Tensor) -> torch.Tensor:

@@ -39,10 +39,11 @@ def keep_top_p(scores: torch.Tensor, top_p: float) -> torch.Tensor:
     removed[:, -1] = False
     count = removed.sum(dim=-1, keepdim=True)  # [N, 1] how many go; a prefix of the rising order
     threshold = rising.gather(-1, count)  # the smallest kept value
-    # Tokens equal to it: those of rank below "count minus the smaller ones" go.
-    tied = scores == threshold
-    smaller = (scores < threshold).sum(dim=-1, keepdim=True)
-    gone = (scores < threshold) | (tied & (tied.cumsum(dim=-1) <= count - smaller))
+    gone = scores < threshold
+    tied_gone = count - gone.sum(dim=-1, keepdim=True)  # [N, 1] so many of the tokens equal to it go too
+    if scores.device.type != "cpu" or bool(tied_gone.any()):
+        tied = scores == threshold
+        gone |= tied & (tied.cumsum(dim=-1) <= tied_gone)
     return scores.masked_fill(gone, float("-inf"))
 
 

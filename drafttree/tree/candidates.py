@@ -20,8 +20,8 @@ def ranked_candidates(logits: torch.Tensor, count: int) -> tuple[torch.Tensor, t
 
     Returns:
         tokens [L, K] int64 and scores [L, K] float32 (<= 0, falling along K). An absent candidate has score -inf and
-        token 0; a row of -inf alone has no candidates. A row with NaN or +inf has none on a device, where looking
-        would synchronise.
+        token 0; a row of -inf alone has no candidates. On a device, where looking would synchronise, NaN or +inf in
+        any row leaves no candidates at all.
 
     Raises:
         UserError: on a CPU, a row with NaN or +inf.
@@ -31,12 +31,8 @@ def ranked_candidates(logits: torch.Tensor, count: int) -> tuple[torch.Tensor, t
         tokens, values = _largest_on_cpu(logits, count)
     else:
         tokens, values = largest_by_key(logits, count)
-    # log_softmax of these entries alone: the row's maximum is values[:, 0], and NaN sorts above everything.
-    top = values[:, :1]
-    usable = torch.isfinite(top)  # [L, 1]
-    shift = torch.where(usable, top, 0.0)
-    scores = (values - shift) - torch.logsumexp(logits - shift, dim=-1, keepdim=True)
-    present = usable & torch.isfinite(values)
+    scores = logits.log_softmax(dim=-1).gather(-1, tokens)  # NaN where the row is -inf alone
+    present = torch.isfinite(values) & ~_broken(values).any()
     scores = torch.where(present, scores.clamp(max=0.0), float("-inf"))
     return torch.where(present, tokens, 0), scores
 
@@ -46,8 +42,7 @@ def _largest_on_cpu(logits: torch.Tensor, count: int) -> tuple[torch.Tensor, tor
     the threshold.
     """
     top = logits.topk(count, dim=-1).values  # [L, K]
-    # NaN sorts above every number, so the first value tells of any in the row.
-    broken = ~(torch.isfinite(top[:, 0]) | (top[:, 0] == float("-inf")))
+    broken = _broken(top)
     if bool(broken.any()):
         row = int(broken.nonzero()[0])
         raise UserError.field("drafter logits", f"row {row}", float(top[row, 0]), "numbers below +inf")
@@ -63,7 +58,7 @@ def _largest_on_cpu(logits: torch.Tensor, count: int) -> tuple[torch.Tensor, tor
 def largest_by_key(logits: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
     """The same without a host synchronisation: one unique int64 key a token, value above, complement of the id below.
 
-    A NaN keeps its place above +inf, whatever its sign bit.
+    NaN, whatever its sign bit, ranks with +inf.
     """
     vocabulary = logits.shape[-1]
     # -0.0 equals 0.0 but has other bits.
@@ -74,3 +69,8 @@ def largest_by_key(logits: torch.Tensor, count: int) -> tuple[torch.Tensor, torc
     key = (rising << 32) | (0xFFFFFFFF - ids)  # [L, V] int64
     tokens = 0xFFFFFFFF - (key.topk(count, dim=-1).values & 0xFFFFFFFF)
     return tokens, logits.gather(-1, tokens)
+
+
+def _broken(values: torch.Tensor) -> torch.Tensor:
+    """[L] bool, rows with NaN or +inf, from [L, K] ranked values: such an entry ranks first."""
+    return ~(torch.isfinite(values[:, 0]) | (values[:, 0] == float("-inf")))

@@ -30,8 +30,8 @@ def build_tree(logits: torch.Tensor, budget: int, *, spine: bool | int = True, t
         At most ``budget`` nodes on the device of ``logits``.
 
     Raises:
-        UserError: a bad argument; on a CPU also NaN or +inf in the logits. On a device such logits end the tree at the
-            depth before them, and in the first row leave the bare root.
+        UserError: a bad argument; on a CPU also NaN or +inf in the logits. On a device, where looking would
+            synchronise, such logits give the bare root.
     """
     if logits.dim() != 2 or not logits.is_floating_point():
         raise UserError.field("build_tree", "logits", f"{logits.dtype} {tuple(logits.shape)}", "floating point [L, V]")
