@@ -48,7 +48,7 @@ def best_levelwise(
     for depth in range(1, levels + 1):
         totals = parents_total[slots] + scores[depth - 1][columns]  # [P]
         if depth <= forced:
-            chain = totals[0]
+            chain = totals[0].clone()
             totals[0] = absent  # pair 0 is (slot 0, rank 0), the forced child: outside the competition
         else:
             chain = absent

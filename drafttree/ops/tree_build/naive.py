@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
-_FLOAT32 = struct.Struct("f")
+_FLOAT32 = struct.Struct("f")  # native: a value beyond float32 becomes infinite
 
 
 def add_float32(left: float, right: float) -> float:
