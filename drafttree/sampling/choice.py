@@ -9,6 +9,8 @@ from drafttree.sampling.filters import warped
 from drafttree.sampling.noise import gumbel, gumbel_at
 from drafttree.sampling.params import SamplingParams
 
+_LARGE_VOCABULARY = 4096  # from here on, picking out the tokens left costs less than noise for all
+
 
 def choose(logits: torch.Tensor, positions: torch.Tensor, params: SamplingParams) -> torch.Tensor:
     """The target's own token after each of N nodes.
@@ -38,8 +40,8 @@ def choose(logits: torch.Tensor, positions: torch.Tensor, params: SamplingParams
         if params.seed is None:
             raise ValueError("sampling without a seed: call SamplingParams.with_seed once a request")
         scores = filtered_log_probs(logits, params)
-        few = params.top_k is not None or (params.top_p is not None and params.top_p < 1.0)
-        if few and scores.device.type == "cpu":
+        filtered = params.top_k is not None or (params.top_p is not None and params.top_p < 1.0)
+        if filtered and scores.device.type == "cpu" and scores.shape[-1] >= _LARGE_VOCABULARY:
             _add_noise_where_kept(scores, positions, params.seed)
         else:
             scores += gumbel(params.seed, positions.to(logits.device), logits.shape[-1]).to(scores.dtype)
