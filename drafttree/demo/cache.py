@@ -1,0 +1,62 @@
+"""The cache folder: every entry in it is complete or absent."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from drafttree.errors import UserError
+
+PART = ".part-"
+STALE_SECONDS = 24 * 3600.0
+
+
+def default_cache() -> Path:
+    """Where downloads and converted models are kept unless the user says otherwise."""
+    return Path.home() / ".cache" / "drafttree"
+
+
+@contextmanager
+def new_entry(entry: Path) -> Iterator[Path]:
+    """A temporary folder that becomes ``entry`` when the block ends well, and vanishes when it does not.
+
+    Where another process has made ``entry`` in the meantime, that one stays. Leftovers of killed runs are removed
+    after a day. Raises UserError when the folder cannot be written.
+    """
+    part: Path | None = None
+    try:
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        _remove_stale(entry.parent)
+        part = Path(tempfile.mkdtemp(prefix=f"{entry.name}{PART}", dir=entry.parent))
+        yield part
+        if not entry.exists():
+            os.replace(part, entry)
+    except OSError as error:
+        raise UserError(f"{entry}: cannot be written: {error.strerror or error}") from None
+    finally:
+        if part is not None:
+            shutil.rmtree(part, ignore_errors=True)
+
+
+def _remove_stale(folder: Path) -> None:
+    for path in folder.glob(f"*{PART}*"):
+        if time.time() - path.stat().st_mtime > STALE_SECONDS:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write ``text`` to ``path``; a reader sees the old file or the new one. UserError if that cannot be done."""
+    part = path.with_name(f"{path.name}{PART}{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(text, encoding="utf-8")
+        os.replace(part, path)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from None
+    finally:
+        part.unlink(missing_ok=True)

@@ -1,0 +1,33 @@
+"""Which targets the embedded engine can run, told from their config.json alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from drafttree.errors import UserError
+
+SUPPORTED = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3"}
+LAYER_TYPES = ("full_attention",)
+
+
+def check_architecture(values: Mapping[str, Any], source: object) -> None:
+    """UserError unless the engine runs the model of this configuration.
+
+    ``values``: the object in config.json; ``source`` names it in the message. The message for another architecture
+    lists the supported ones.
+    """
+    kind = values.get("model_type")
+    if kind not in SUPPORTED:
+        names = ", ".join(f"{name} ({kind})" for kind, name in SUPPORTED.items())
+        raise UserError.field(source, "model_type", kind, f"a supported architecture: {names}")
+    if values.get("quantization_config") is not None:
+        raise UserError(f"{source}: quantization_config: found one, expected unquantised weights")
+    layer_types = values.get("layer_types")
+    if layer_types is not None and not isinstance(layer_types, list):
+        raise UserError.field(source, "layer_types", layer_types, "a list, one entry a layer")
+    for layer_type in layer_types or ():
+        if layer_type not in LAYER_TYPES:
+            raise UserError.field(source, "layer_types", layer_type, " or ".join(LAYER_TYPES))
+    if values.get("use_sliding_window"):
+        raise UserError.field(source, "use_sliding_window", True, "false: sliding layers are not supported")
