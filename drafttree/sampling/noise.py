@@ -53,8 +53,12 @@ def gumbel_at(seed: int, positions: torch.Tensor, tokens: torch.Tensor) -> torch
 def row_keys(seed: int, positions: torch.Tensor) -> torch.Tensor:
     """[N] int64 keys of the rows, each seed and position hashed so that neighbours share nothing."""
     # The seed is hashed before the position is added, else (seed + 1, position) would be (seed, position + 1).
-    key = _mix(torch.full((1,), seed, dtype=torch.int64, device=positions.device) + _GOLDEN)
-    return _mix(key + _mix(positions.to(torch.int64) * _GOLDEN + _FIRST))
+    return _mix(_seed_key(seed) + _mix(positions.to(torch.int64) * _GOLDEN + _FIRST))
+
+
+@lru_cache(maxsize=1024)
+def _seed_key(seed: int) -> int:
+    return int(_mix(torch.tensor([seed]) + _GOLDEN))
 
 
 @lru_cache(maxsize=8)

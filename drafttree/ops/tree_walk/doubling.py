@@ -32,4 +32,6 @@ def walk_by_doubling(
     path = torch.full((count + 1,), -1, dtype=torch.int64, device=tokens.device)
     path.scatter_(0, slot, torch.arange(count, device=tokens.device))
     length = matches.sum()
-    return path[:count], length, choices[path[length - 1]]
+    # gather: indexing with a 0-dimensional tensor would read it on the host.
+    last = path.gather(0, (length - 1)[None])
+    return path[:count], length, choices.gather(0, last)[0]
