@@ -37,9 +37,7 @@ class TrainingConfig(BaseModel):
     weight_decay: float = Field(0.01, ge=0)
     clip: float = Field(1.0, gt=0)
     loss_decay: float = Field(7.0, gt=0)
-    teacher_share: float = Field(
-        0.0, ge=0, le=1
-    )  # share of the loss on the target's distribution, the rest on its token
+    keep_taps: bool = False  # keep the target's states of all tokens on the device, not run it every step
     seed: int = 0
     # reporting and safety
     held_out: int = Field(64, ge=1)  # prompts of the files that are never trained on

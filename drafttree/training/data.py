@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 from drafttree.drafter.network import DFlashDrafter
+from drafttree.training.head_loss import head_loss
 from drafttree.training.shards import Response
-
-LOSS_ROWS = 8192  # rows whose logits exist at the same time; they are computed again for the gradient
-
-
-class Batch(NamedTuple):
-    """Right-padded sequences: ``tokens`` [S, T], ``lengths`` [S], ``prompt_lengths`` [S]."""
-
-    tokens: Tensor
-    lengths: Tensor
-    prompt_lengths: Tensor
+from drafttree.training.store import Batch
 
 
 def loop_start(tokens: list[int], longest_period: int = 64, repeats: int = 3) -> int | None:
@@ -48,29 +37,16 @@ def shorten_loop(response: Response, keep: int) -> Response:
     return Response(response.job, response.tokens[:end], response.prompt_length, response.temperature)
 
 
-def make_batch(responses: list[Response], device: torch.device) -> Batch:
-    """Pad ``responses`` on the right to one length, a multiple of 64."""
-    longest = max(len(r.tokens) for r in responses)
-    tokens = torch.zeros(len(responses), -(-longest // 64) * 64, dtype=torch.long)
-    for row, response in enumerate(responses):
-        tokens[row, : len(response.tokens)] = torch.tensor(response.tokens)
-    lengths = torch.tensor([len(r.tokens) for r in responses])
-    prompt_lengths = torch.tensor([r.prompt_length for r in responses])
-    return Batch(tokens.to(device), lengths.to(device), prompt_lengths.to(device))
-
-
-def epochs(responses: list[Response], batch_sequences: int, seed: int) -> Iterator[list[Response]]:
-    """Endless batches; every epoch visits each response once, in batches of similar length, batches shuffled."""
+def epochs(sizes: list[int], batch_sequences: int, seed: int) -> Iterator[list[int]]:
+    """Endless batches of row numbers; every epoch visits each row once, similar ``sizes`` together, shuffled."""
     epoch = 0
     while True:
         generator = torch.Generator().manual_seed(seed * 100_003 + epoch)
-        jitter = torch.rand(len(responses), generator=generator).mul(32).tolist()
-        order = sorted(range(len(responses)), key=lambda i: len(responses[i].tokens) + jitter[i])
-        starts = torch.arange(0, len(order), batch_sequences)[
-            torch.randperm(-(-len(order) // batch_sequences), generator=generator)
-        ]
-        for start in starts.tolist():
-            yield [responses[i] for i in order[start : start + batch_sequences]]
+        jitter = torch.rand(len(sizes), generator=generator).mul(32)
+        order = (torch.tensor(sizes) + jitter).argsort().tolist()
+        starts = torch.arange(0, len(order), batch_sequences)
+        for start in starts[torch.randperm(len(starts), generator=generator)].tolist():
+            yield order[start : start + batch_sequences]
         epoch += 1
 
 
@@ -87,15 +63,13 @@ def choose_anchors(batch: Batch, count: int, generator: torch.Generator) -> tupl
     return picked.indices, picked.values >= 0
 
 
-def draft_hidden(
-    network: DFlashDrafter, embedding: nn.Module, batch: Batch, taps: Tensor, anchors: Tensor, block_size: int
-) -> Tensor:
+def draft_hidden(network: DFlashDrafter, embedding: nn.Module, batch: Batch, anchors: Tensor) -> Tensor:
     """Hidden states [S, A, block - 1, H] of the draft slots for every anchor of ``anchors`` [S, A].
 
     Each block attends to the context strictly before its anchor and to itself, never to another anchor's block.
     """
     sequences, count = anchors.shape
-    width = batch.tokens.shape[1]
+    width, block_size = batch.tokens.shape[1], network.config.block_size
     device = anchors.device
     block = torch.full((sequences, count, block_size), network.config.mask_token_id, device=device)
     block[:, :, 0] = batch.tokens.gather(1, anchors)
@@ -105,7 +79,7 @@ def draft_hidden(
     own = torch.eye(count, dtype=torch.bool, device=device).expand(sequences, -1, -1)  # [S, A, A]
     allowed = torch.cat([before, own.repeat_interleave(block_size, dim=2)], dim=2).repeat_interleave(block_size, dim=1)
     context_positions = column.expand(sequences, -1)
-    context = network.encode_context(taps, context_positions)
+    context = network.encode_context(batch.taps, context_positions)
     hidden: Tensor = network(embedding(block.flatten(1)), positions, context, context_positions, allowed[:, None])
     return hidden.view(sequences, count, block_size, -1)[:, :, 1:]
 
@@ -115,13 +89,9 @@ def drafter_loss(
     embedding: nn.Module,
     head_weight: Tensor,
     batch: Batch,
-    taps: Tensor,
     *,
     anchors: int,
-    block_size: int,
     decay: float,
-    teacher: Tensor | None = None,
-    teacher_share: float = 0.0,
     generator: torch.Generator,
 ) -> tuple[Tensor, Tensor]:
     """Weighted cross-entropy of the draft slots and the share of right top-1 guesses by slot [block - 1].
@@ -129,36 +99,13 @@ def drafter_loss(
     Slot k of an anchor at position p is trained on the token at p + k, weight exp(-(k - 1) / ``decay``).
     """
     where, real = choose_anchors(batch, anchors, generator)  # [S, A]
-    hidden = draft_hidden(network, embedding, batch, taps, where, block_size)
-    slot = torch.arange(1, block_size, device=where.device)
+    hidden = draft_hidden(network, embedding, batch, where)
+    slot = torch.arange(1, network.config.block_size, device=where.device)
     target = where[:, :, None] + slot  # [S, A, block - 1]
     known = (target < batch.lengths[:, None, None]) & real[:, :, None]
     labels = batch.tokens.gather(1, target.clamp(max=batch.tokens.shape[1] - 1).flatten(1)).view_as(target)
     weight = torch.exp(-(slot - 1).float() / decay).expand_as(target)[known]
-
-    def entropies(rows: Tensor, wanted: Tensor, taught: Tensor | None) -> tuple[Tensor, Tensor]:
-        logits = network.logits(rows, head_weight).float()  # [rows, V]
-        entropy = F.cross_entropy(logits, wanted, reduction="none")
-        if taught is not None:
-            with torch.no_grad():
-                probabilities = F.linear(taught, head_weight).float().softmax(-1)
-            soft = F.cross_entropy(logits, probabilities, reduction="none")
-            entropy = (1 - teacher_share) * entropy + teacher_share * soft
-        return entropy, logits.argmax(-1) == wanted
-
-    teachers: Sequence[Tensor | None] = [None] * max(1, -(-int(known.sum()) // LOSS_ROWS))
-    if teacher is not None:  # the target's state before the label chose it
-        before = (target - 1).clamp(max=teacher.shape[1] - 1)[known]  # [M]
-        row = torch.arange(target.shape[0], device=where.device)[:, None, None].expand_as(target)[known]
-        teachers = torch.split(teacher[row, before], LOSS_ROWS)
-    parts = [
-        checkpoint(entropies, *rows, use_reentrant=False)
-        for rows in zip(
-            torch.split(hidden[known], LOSS_ROWS), torch.split(labels[known], LOSS_ROWS), teachers, strict=True
-        )
-    ]
-    entropy = torch.cat([part[0] for part in parts])  # [M]
+    loss, hit = head_loss(hidden[known], head_weight, labels[known], weight / weight.sum().clamp(min=1e-6))
     right = torch.zeros(target.shape, device=where.device)
-    right[known] = torch.cat([part[1] for part in parts]).float()
-    accuracy = right.sum((0, 1)) / known.sum((0, 1)).clamp(min=1)
-    return (entropy * weight).sum() / weight.sum().clamp(min=1e-6), accuracy.detach()
+    right[known] = hit.float()
+    return loss, right.sum((0, 1)) / known.sum((0, 1)).clamp(min=1)

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from drafttree.drafter.network import DFlashDrafter
-from drafttree.training.data import draft_hidden, make_batch
+from drafttree.training.data import draft_hidden
 from drafttree.training.shards import Response
-from drafttree.transformers.taps import HiddenTaps
+from drafttree.training.store import ResponseStore
 from drafttree.tree.marginal import tree_of_candidates
 
 
@@ -43,44 +43,45 @@ def _accepted(tree: Any, truth: list[int]) -> int:
 
 
 @torch.inference_mode()
-def evaluate(
-    network: DFlashDrafter, target: Any, responses: list[Response], *, block_size: int, budget: int
-) -> Acceptance:
+def evaluate(network: DFlashDrafter, target: Any, responses: list[Response], *, budget: int) -> Acceptance:
     """Walk every response with the chain and with a tree of ``budget`` nodes (full spine)."""
-    device = next(target.parameters()).device
-    depth = block_size - 1
+    depth = network.config.block_size - 1
     reached = [0] * (depth + 1)
     tokens_made, steps = {"chain": 0, "tree": 0}, {"chain": 0, "tree": 0}
-    head: Tensor = target.lm_head.weight
-    with HiddenTaps(target.model.layers, network.config.target_layer_ids) as taps:
-        for response in responses:
-            batch = make_batch([response], device)
-            target.model(input_ids=batch.tokens, use_cache=False)
-            first, last = response.prompt_length, len(response.tokens) - 2
-            if last < first:
-                continue
-            anchors = torch.arange(first, last + 1, device=device)[None]
-            with torch.autocast(device.type, torch.bfloat16, enabled=head.dtype == torch.bfloat16):
-                hidden = draft_hidden(network, target.get_input_embeddings(), batch, taps.take(), anchors, block_size)
-                logits = network.logits(hidden[0], head).float()  # [A, L, V]
-            best = logits.topk(min(budget, logits.shape[-1]), dim=-1)
-            scores = best.values - logits.logsumexp(-1, keepdim=True)
-            top_tokens, top_scores = best.indices.cpu(), scores.cpu()
-            for method in ("chain", "tree"):
-                at = first
-                while at <= last:
-                    truth = response.tokens[at + 1 : at + 1 + depth]
-                    guess = top_tokens[at - first]  # [L, K]
-                    if method == "chain":
-                        same = [int(a) == b for a, b in zip(guess[:, 0].tolist(), truth, strict=False)]
-                        length = [*same, False].index(False)
-                        for d in range(length + 1):
-                            reached[d] += 1
-                    else:
-                        length = _accepted(tree_of_candidates(guess, top_scores[at - first], budget), truth)
-                    tokens_made[method] += min(length + 1, last + 1 - at)
-                    steps[method] += 1
-                    at += length + 1
+    store = ResponseStore(target, network.config.target_layer_ids, responses, keep_taps=False)
+    for row, response in enumerate(responses):
+        first, last = response.prompt_length, len(response.tokens) - 2
+        if last < first:
+            continue
+        top_tokens, top_scores = candidates(network, target, store, row, first, last, budget)
+        for method in ("chain", "tree"):
+            at = first
+            while at <= last:
+                truth = response.tokens[at + 1 : at + 1 + depth]
+                guess = top_tokens[at - first]  # [L, K]
+                if method == "chain":
+                    same = [int(a) == b for a, b in zip(guess[:, 0].tolist(), truth, strict=False)]
+                    length = [*same, False].index(False)
+                    for d in range(length + 1):
+                        reached[d] += 1
+                else:
+                    length = _accepted(tree_of_candidates(guess, top_scores[at - first], budget), truth)
+                tokens_made[method] += min(length + 1, last + 1 - at)
+                steps[method] += 1
+                at += length + 1
     ratio = {m: tokens_made[m] / max(steps[m], 1) for m in steps}
     by_depth = [round(r / max(reached[0], 1), 4) for r in reached[1:]]
     return Acceptance(round(ratio["chain"], 4), round(ratio["tree"], 4), by_depth, steps)
+
+
+def candidates(
+    network: DFlashDrafter, target: Any, store: ResponseStore, row: int, first: int, last: int, budget: int
+) -> tuple[Tensor, Tensor]:
+    """The best ``budget`` tokens and their log-probabilities [A, L, K] after the anchors ``first`` to ``last``."""
+    head: Tensor = target.get_output_embeddings().weight
+    anchors = torch.arange(first, last + 1, device=store.device)[None]
+    with torch.autocast(store.device.type, torch.bfloat16, enabled=head.dtype == torch.bfloat16):
+        hidden = draft_hidden(network, target.get_input_embeddings(), store.batch([row]), anchors)
+    logits = network.logits(hidden[0].to(head.dtype), head).float()  # [A, L, V]
+    best = logits.topk(min(budget, logits.shape[-1]), dim=-1)
+    return best.indices.cpu(), (best.values - logits.logsumexp(-1, keepdim=True)).cpu()

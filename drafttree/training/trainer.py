@@ -17,11 +17,11 @@ from torch import nn
 from drafttree.drafter.network import DFlashDrafter
 from drafttree.errors import UserError
 from drafttree.training.config import TrainingConfig
-from drafttree.training.data import drafter_loss, epochs, make_batch, shorten_loop
+from drafttree.training.data import drafter_loss, epochs, shorten_loop
 from drafttree.training.evaluate import Acceptance, evaluate
 from drafttree.training.initial import drafter_config, initialise
 from drafttree.training.shards import Response
-from drafttree.transformers.taps import HiddenTaps
+from drafttree.training.store import Batch, ResponseStore
 
 CHECKPOINT = "checkpoint.pt"
 
@@ -48,16 +48,17 @@ class Trainer:
             raise UserError("training: responses: found none of two tokens or more, expected at least one")
         self.held_out = held_out
         self.network = DFlashDrafter(drafter_config(config, target))
+        self.store = ResponseStore(
+            target, self.network.config.target_layer_ids, self.training, keep_taps=config.keep_taps
+        )
         initialise(self.network, config.seed)
         self.network.to(self.device)
         self.total_steps = max(1, round(config.epochs * math.ceil(len(self.training) / config.batch_sequences)))
         matrices = [p for p in self.network.parameters() if p.ndim >= 2]
         vectors = [p for p in self.network.parameters() if p.ndim < 2]
+        groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
         self.optimiser = torch.optim.AdamW(
-            [{"params": matrices, "weight_decay": config.weight_decay}, {"params": vectors, "weight_decay": 0.0}],
-            lr=config.learning_rate,
-            betas=(0.9, 0.95),
-            fused=self.device.type == "cuda",
+            groups, lr=config.learning_rate, betas=(0.9, 0.95), fused=self.device.type == "cuda"
         )
         self.step = 0
 
@@ -101,59 +102,53 @@ class Trainer:
     def run(self, progress: Progress, report: Callable[[dict[str, Any]], None]) -> dict[str, Acceptance]:
         """Train to the end; calls ``report`` with loss, accuracy by slot and the held-out acceptance of every set."""
         config = self.config
-        batches = epochs(self.training, config.batch_sequences, config.seed)
+        task = progress.add_task("states of the target", total=len(self.store), visible=config.keep_taps)
+        for done in self.store.fill():
+            progress.update(task, completed=done)
+        batches = epochs(self.store.sizes, config.batch_sequences, config.seed)
         for _ in range(self.step):
             next(batches)
-        generator = torch.Generator(device=self.device).manual_seed(config.seed + self.step)
         task = progress.add_task("training", total=self.total_steps, completed=self.step)
         saved = started = time.monotonic()
         losses: list[torch.Tensor] = []
-        with HiddenTaps(self.target.model.layers, self.network.config.target_layer_ids) as taps:
-            while self.step < self.total_steps:
-                loss, accuracy = self._train_step(make_batch(next(batches), self.device), taps, generator)
-                losses.append(loss)
-                self.step += 1
-                progress.advance(task)
-                if self.step % 100 == 0 or self.step == self.total_steps:
-                    mean = torch.stack(losses).mean().item()
-                    losses.clear()
-                    report(
-                        {
-                            "step": self.step,
-                            "loss": round(mean, 4),
-                            "accuracy_by_slot": [round(x, 4) for x in accuracy.tolist()],
-                            "seconds": round(time.monotonic() - started, 1),
-                        }
-                    )
-                if self.step % config.evaluate_every == 0 and self.step < self.total_steps:
-                    report(self._evaluation(self.evaluate()))
-                if time.monotonic() - saved > config.checkpoint_seconds:
-                    self.save_checkpoint()
-                    saved = time.monotonic()
+        while self.step < self.total_steps:
+            loss, accuracy = self.train_step(self.store.batch(next(batches)))
+            losses.append(loss)
+            self.step += 1
+            progress.advance(task)
+            if self.step % 100 == 0 or self.step == self.total_steps:
+                mean = torch.stack(losses).mean().item()
+                losses.clear()
+                report(
+                    {
+                        "step": self.step,
+                        "loss": round(mean, 4),
+                        "accuracy_by_slot": [round(x, 4) for x in accuracy.tolist()],
+                        "seconds": round(time.monotonic() - started, 1),
+                    }
+                )
+            if self.step % config.evaluate_every == 0 and self.step < self.total_steps:
+                report(self._evaluation(self.evaluate()))
+            if time.monotonic() - saved > config.checkpoint_seconds:
+                self.save_checkpoint()
+                saved = time.monotonic()
         self.save_checkpoint()
         acceptance = self.evaluate()
         report(self._evaluation(acceptance))
         return acceptance
 
-    def _train_step(
-        self, batch: Any, taps: HiddenTaps, generator: torch.Generator
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        with torch.no_grad():
-            teacher = self.target.model(input_ids=batch.tokens, use_cache=False).last_hidden_state
-            context = taps.take()
-        wide = self.device.type == "cpu"
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=not wide):
+    def train_step(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        """One update; returns the loss and the share of right guesses by slot, both on the device."""
+        # seeded by the step, so that a resumed run draws what an uninterrupted one would
+        generator = torch.Generator(device=self.device).manual_seed(self.config.seed * 1_000_003 + self.step)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type != "cpu"):
             loss, accuracy = drafter_loss(
                 self.network,
                 self.target.get_input_embeddings(),
-                self.target.get_output_embeddings().weight,
+                self.target.get_output_embeddings().weight.detach(),
                 batch,
-                context,
                 anchors=self.config.anchors,
-                block_size=self.config.block_size,
                 decay=self.config.loss_decay,
-                teacher=teacher if self.config.teacher_share else None,
-                teacher_share=self.config.teacher_share,
                 generator=generator,
             )
         loss.backward()  # type: ignore[no-untyped-call]
@@ -166,9 +161,8 @@ class Trainer:
 
     def evaluate(self) -> dict[str, Acceptance]:
         """Chain and tree acceptance on every set of held-out responses."""
-        size, budget = self.config.block_size, self.config.budget
         return {
-            name: evaluate(self.network, self.target, responses, block_size=size, budget=budget)
+            name: evaluate(self.network, self.target, responses, budget=self.config.budget)
             for name, responses in self.held_out.items()
         }
 
