@@ -93,7 +93,7 @@ class TrainingRun:
     def save(self, trainer: Trainer, acceptance: dict[str, Acceptance]) -> None:
         """Write the drafter, then the settings and results beside it."""
         directory = self.out / "drafter"
-        save_drafter(trainer.network, directory)
+        save_drafter(trainer.finished(), directory)
         facts = {
             "settings": self.config.model_dump(mode="json"),
             "responses": len(trainer.training),

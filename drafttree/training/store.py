@@ -11,6 +11,7 @@ from torch import Tensor
 from drafttree.training.shards import Response
 from drafttree.transformers.taps import HiddenTaps
 
+SINK_TOKENS = 4  # the first tokens of a text carry states of another size and say nothing about the rest
 FILL_TOKENS = 65_536  # tokens of a forward that fills the tapped states
 
 
@@ -27,7 +28,7 @@ class ResponseStore:
     """Responses with the target's tapped states.
 
     With ``keep_taps`` the states of every token are computed once and kept, W x 2 bytes a token in bf16; otherwise
-    the target runs again for every batch.
+    the target runs again for every batch. Batches hold the states multiplied by ``scale`` [W], ones at first.
     """
 
     def __init__(self, target: Any, layer_ids: tuple[int, ...], responses: list[Response], *, keep_taps: bool) -> None:
@@ -41,10 +42,10 @@ class ResponseStore:
         self.lengths = lengths.to(self.device)  # [R]
         self.starts = (lengths.cumsum(0) - lengths).to(self.device)  # [R]
         self.prompt_lengths = torch.tensor([r.prompt_length for r in responses]).to(self.device)  # [R]
+        self.scale = torch.ones(len(layer_ids) * target.config.get_text_config().hidden_size, device=self.device)
         self.taps: Tensor | None = None
         if keep_taps:
-            width = len(layer_ids) * target.config.get_text_config().hidden_size
-            self.taps = torch.empty(len(tokens), width, dtype=parameter.dtype, device=self.device)  # [N, W]
+            self.taps = torch.empty(len(tokens), len(self.scale), dtype=parameter.dtype, device=self.device)  # [N, W]
 
     def __len__(self) -> int:
         """Number of responses."""
@@ -69,7 +70,19 @@ class ResponseStore:
         tokens, index, _ = self._cut(rows)
         where = torch.tensor(rows, device=self.device)
         taps = self._run(tokens) if self.taps is None else self.taps[index]
-        return Batch(tokens, self.lengths[where], self.prompt_lengths[where], taps)
+        return Batch(tokens, self.lengths[where], self.prompt_lengths[where], (taps * self.scale).to(taps.dtype))
+
+    def even_out(self, responses: int = 256) -> None:
+        """Choose ``scale`` so that every channel has a mean square of one over the first ``responses`` responses."""
+        squares = torch.zeros(len(self.scale), dtype=torch.float64, device=self.device)
+        count = 0
+        for row in range(min(responses, len(self))):
+            tokens, _, inside = self._cut([row])
+            states = self._run(tokens)[inside][SINK_TOKENS:].double()  # [T, W]
+            squares += states.square().sum(0)
+            count += len(states)
+        if count:
+            self.scale = (squares / count).clamp(min=1e-12).rsqrt().float()
 
     def _cut(self, rows: list[int]) -> tuple[Tensor, Tensor, Tensor]:
         """Tokens [S, T], their places in the flat tensors and which of them are no padding."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import time
@@ -53,6 +54,7 @@ class Trainer:
         )
         initialise(self.network, config.seed)
         self.network.to(self.device)
+        self.store.even_out()
         self.total_steps = max(1, round(config.epochs * math.ceil(len(self.training) / config.batch_sequences)))
         matrices = [p for p in self.network.parameters() if p.ndim >= 2]
         vectors = [p for p in self.network.parameters() if p.ndim < 2]
@@ -77,6 +79,7 @@ class Trainer:
             "config": self.config.model_dump_json(),
             "step": self.step,
             "network": self.network.state_dict(),
+            "scale": self.store.scale,
             "optimiser": self.optimiser.state_dict(),
         }
         torch.save(state, temporary)
@@ -95,6 +98,7 @@ class Trainer:
         if settings != self.config.model_dump_json():
             raise UserError(f"{file}: belongs to a run with other settings; delete it or choose another --out")
         self.network.load_state_dict(state["network"])
+        self.store.scale = state["scale"]
         self.optimiser.load_state_dict(state["optimiser"])
         self.step = int(step)
         return True
@@ -159,10 +163,22 @@ class Trainer:
         self.optimiser.zero_grad(set_to_none=True)
         return loss.detach(), accuracy
 
+    def finished(self) -> DFlashDrafter:
+        """A copy of the network for unscaled states: the scale of the training is part of its first layer.
+
+        A few channels of a language model's states are a hundred times larger than the rest and nearly constant.
+        Training on evened-out channels lets one learning rate fit all of them.
+        """
+        network = copy.deepcopy(self.network)
+        with torch.no_grad():
+            network.fc.weight.mul_(self.store.scale)
+        return network
+
     def evaluate(self) -> dict[str, Acceptance]:
         """Chain and tree acceptance on every set of held-out responses."""
+        network = self.finished()
         return {
-            name: evaluate(self.network, self.target, responses, budget=self.config.budget)
+            name: evaluate(network, self.target, responses, budget=self.config.budget)
             for name, responses in self.held_out.items()
         }
 
