@@ -34,8 +34,11 @@ def new_entry(entry: Path) -> Iterator[Path]:
         _remove_stale(entry.parent)
         part = Path(tempfile.mkdtemp(prefix=f"{entry.name}{PART}", dir=entry.parent))
         yield part
-        if not entry.exists():
+        try:
             os.replace(part, entry)
+        except OSError:
+            if not entry.is_dir():
+                raise
     except OSError as error:
         raise UserError(f"{entry}: cannot be written: {error.strerror or error}") from None
     finally:

@@ -18,7 +18,7 @@ def check_architecture(values: Mapping[str, Any], source: object) -> None:
     lists the supported ones.
     """
     kind = values.get("model_type")
-    if kind not in SUPPORTED:
+    if not isinstance(kind, str) or kind not in SUPPORTED:
         names = ", ".join(f"{name} ({kind})" for kind, name in SUPPORTED.items())
         raise UserError.field(source, "model_type", kind, f"a supported architecture: {names}")
     if values.get("quantization_config") is not None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -78,17 +80,36 @@ def _model(directory: Path, dtype: torch.dtype) -> Any:
     from transformers import AutoModelForCausalLM
 
     try:
-        model, report = AutoModelForCausalLM.from_pretrained(
-            directory, dtype=dtype, trust_remote_code=False, use_safetensors=True, output_loading_info=True,
-            local_files_only=True,
-        )  # fmt: skip
+        with _quiet():
+            model, report = AutoModelForCausalLM.from_pretrained(
+                directory, dtype=dtype, trust_remote_code=False, use_safetensors=True, output_loading_info=True,
+                local_files_only=True, ignore_mismatched_sizes=True,
+            )  # fmt: skip
     except Exception as error:  # validation of the configuration and reading of the weights raise many kinds
         raise UserError(f"{directory}: not loadable: {one_line(str(error))[:400]}") from None
+    for name, stored, expected in sorted(report["mismatched_keys"]):
+        raise UserError.field(directory, f"tensor {name}", list(stored), f"shape {list(expected)}")
     missing = sorted(report["missing_keys"])
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise UserError(f"{directory}: tensor {missing[0]}{more}: found nothing, expected the weights of the target")
     return model
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Transformers' report of a load is a table of many lines; what matters in it becomes one line of ours."""
+    from transformers.utils import logging as transformers_logging
+
+    level, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(level)
+        if bars:
+            transformers_logging.enable_progress_bar()
 
 
 def _check_weights(model: Any, directory: Path) -> None:
@@ -103,7 +124,8 @@ def _tokenizer(directory: Path) -> Any:
     if not any((directory / name).is_file() for name in TOKENIZER_FILES):
         raise UserError(f"{directory}: found no tokenizer, expected {' or '.join(TOKENIZER_FILES)}")
     try:
-        return AutoTokenizer.from_pretrained(directory, trust_remote_code=False, local_files_only=True)
+        with _quiet():
+            return AutoTokenizer.from_pretrained(directory, trust_remote_code=False, local_files_only=True)
     except Exception as error:  # tokenizer files are read by several libraries
         raise UserError(f"{directory}: tokenizer not loadable: {one_line(str(error))[:300]}") from None
 
