@@ -63,3 +63,14 @@ def write_atomically(path: Path, text: str) -> None:
         raise UserError(f"{path}: cannot be written: {error.strerror or error}") from None
     finally:
         part.unlink(missing_ok=True)
+
+
+def check_writable(path: Path) -> None:
+    """UserError unless ``write_atomically`` can write ``path``: told before the work whose result goes there."""
+    part = path.with_name(f"{path.name}{PART}{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.touch()
+        part.unlink()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from None
