@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tree_cases import ABSENT, drafter_logits, lists_of, ranked_by_python, token_paths
+from tree_cases import ABSENT, difference, drafter_logits, lists_of, ranked_by_python, token_paths
 
 import drafttree.tree.candidates as candidates
 from drafttree.errors import UserError
@@ -79,7 +79,7 @@ def test_heap_and_levelwise_give_the_same_tree(logits, budget, spine):
     if budget:
         tokens, scores = ranked_candidates(logits, min(budget, logits.shape[1]))
         forced = (len(logits) if spine else 0) if isinstance(spine, bool) else min(spine, len(logits))
-        assert lists_of(_on_device(tokens, scores, budget, forced)) == lists_of(tree)
+        assert difference(lists_of(_on_device(tokens, scores, budget, forced)), lists_of(tree)) is None
 
 
 @pytest.mark.parametrize("spine", [True, False, 5])
@@ -93,7 +93,10 @@ def test_heap_and_levelwise_at_budget_1024(spine, vocabulary, step):
     tree.validate()
     assert len(tree) == 1024
     tokens, scores = ranked_candidates(logits, min(1024, vocabulary))
-    assert lists_of(_on_device(tokens, scores, 1024, {True: 16, False: 0}.get(spine, spine))) == lists_of(tree)
+    assert (
+        difference(lists_of(_on_device(tokens, scores, 1024, {True: 16, False: 0}.get(spine, spine))), lists_of(tree))
+        is None
+    )
 
 
 @settings(max_examples=80, deadline=None)
@@ -102,7 +105,7 @@ def test_a_cut_is_the_tree_of_the_smaller_budget(logits, budget, width, spine):
     tree = build_tree(logits, budget, spine=spine)
     cut = tree.cut(width)
     cut.validate()  # parents inside: closed under parents at every width
-    assert lists_of(cut) == lists_of(build_tree(logits, min(width, budget), spine=spine))
+    assert difference(lists_of(cut), lists_of(build_tree(logits, min(width, budget), spine=spine))) is None
 
 
 @settings(max_examples=80, deadline=None)
@@ -122,7 +125,8 @@ def test_spine_rules(logits, budget, wanted):
         ahead = {tuple(argmax[:depth]) for depth in range(1, forced + 1)}
         rest = [path for path in best if path not in ahead][: budget - forced]
         if not _ties(tree):
-            assert token_paths(tree)[forced:] == rest
+            same = token_paths(tree)[forced:] == rest
+            assert same
         assert sorted(tree.scores[forced:].tolist(), reverse=True) == tree.scores[forced:].tolist()
 
 
@@ -163,7 +167,7 @@ def test_top_k_looks_at_so_many_tokens(logits, budget, top_k):
     for token, depth in zip(tree.tokens.tolist(), tree.depths.tolist(), strict=True):
         assert token in ranked_by_python(logits[depth - 1].tolist(), top_k)
     if top_k >= min(budget, logits.shape[1]):
-        assert lists_of(tree) == lists_of(build_tree(logits, budget, spine=False))
+        assert difference(lists_of(tree), lists_of(build_tree(logits, budget, spine=False))) is None
     if top_k == 1:
         assert tree.parents.tolist() == list(range(len(tree)))
 
@@ -260,7 +264,7 @@ def test_a_device_gives_the_tree_of_the_cpu():
         assert torch.equal(tokens, ranked_candidates(logits.cuda(), 63)[0].cpu())
         on_device = tree_of_candidates(tokens.cuda(), scores.cuda(), 63, spine=spine)
         on_cpu = tree_of_candidates(tokens, scores, 63, spine=spine)
-        assert lists_of(on_device) == lists_of(on_cpu)
+        assert difference(lists_of(on_device), lists_of(on_cpu)) is None
         assert torch.equal(on_device.ancestor_mask().cpu(), on_cpu.ancestor_mask())
     logits[3, 3] = math.nan
     assert len(build_tree(logits.cuda(), 63)) == 0

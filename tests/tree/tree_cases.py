@@ -41,3 +41,14 @@ def token_paths(tree):
 def ranked_by_python(row, count):
     """Token ids by falling logit, equal ones by rising id."""
     return sorted(range(len(row)), key=lambda token: (-row[token], token))[:count]
+
+
+def difference(left, right):
+    """None, or where two trees given as lists first differ: one line, where pytest's own would take minutes."""
+    for part, (ours, theirs) in enumerate(zip(left, right, strict=True)):
+        if len(ours) != len(theirs):
+            return f"part {part}: {len(ours)} and {len(theirs)} entries"
+        for entry, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+            if one != other:
+                return f"part {part}, entry {entry}: {one} and {other}"
+    return None

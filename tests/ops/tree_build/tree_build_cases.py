@@ -61,3 +61,14 @@ def paths_of(ranks: list[int], parents: list[int]) -> list[tuple[int, ...]]:
     for rank, parent in zip(ranks, parents, strict=True):
         paths.append((*paths[parent], rank))
     return paths[1:]
+
+
+def difference(left, right):
+    """None, or where two trees given as lists first differ: one line, where pytest's own would take minutes."""
+    for part, (ours, theirs) in enumerate(zip(left, right, strict=True)):
+        if len(ours) != len(theirs):
+            return f"part {part}: {len(ours)} and {len(theirs)} entries"
+        for entry, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+            if one != other:
+                return f"part {part}, entry {entry}: {one} and {other}"
+    return None
