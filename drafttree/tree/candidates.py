@@ -26,7 +26,7 @@ def ranked_candidates(logits: torch.Tensor, count: int) -> tuple[torch.Tensor, t
     Raises:
         UserError: on a CPU, a row with NaN or +inf.
     """
-    logits = logits.to(torch.float32)
+    logits = logits.detach().to(torch.float32)
     if logits.device.type == "cpu":
         tokens, values = _largest_on_cpu(logits, count)
     else:

@@ -69,7 +69,7 @@ def tree_of_candidates(
     forced = _forced(spine, levels)
     if budget == 0 or levels == 0 or count == 0:
         return DraftTree.root_only(tokens.device)
-    scores = scores.to(torch.float32)
+    scores = scores.detach().to(torch.float32)
     if scores.device.type == "cpu":
         ranks, parents, depths, totals = best_first(scores.tolist(), budget, forced)
         depth = torch.tensor(depths, dtype=torch.int64)

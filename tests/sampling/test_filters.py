@@ -38,7 +38,7 @@ def target_logits(draw):
     target_logits(),
     st.sampled_from([0.3, 0.7, 1.0, 1.7, 100.0]),
     st.one_of(st.none(), st.integers(1, 60), st.just(5000)),
-    st.one_of(st.none(), st.sampled_from([1e-6, 0.5, 0.95, 0.999999, 1.0]), st.floats(0.01, 1.0)),
+    st.one_of(st.none(), st.sampled_from([1e-9, 1e-6, 0.5, 0.95, 0.999999, 1.0]), st.floats(0.01, 1.0)),
 )
 def test_the_kept_tokens_and_their_logits_are_those_of_transformers(logits, temperature, top_k, top_p):
     params = SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p)

@@ -180,6 +180,20 @@ def test_every_precision_is_taken_in_float32(dtype):
     assert tree.scores.dtype == torch.float32 and tree.tokens.dtype == torch.int64
 
 
+def test_gradients_and_inference_mode_change_nothing():
+    logits = torch.randn(3, 23, generator=torch.Generator().manual_seed(2))
+    expected = build_tree(logits, 10)
+    with torch.inference_mode():
+        assert lists_of(build_tree(logits, 10)) == lists_of(expected)
+        tokens, scores = ranked_candidates(logits, 10)
+        _on_device(tokens, scores, 10, 3)
+    logits.requires_grad_()
+    tree = build_tree(logits, 10)
+    assert lists_of(tree) == lists_of(expected) and not tree.scores.requires_grad
+    tokens, scores = ranked_candidates(logits, 10)
+    assert lists_of(_on_device(tokens, scores, 10, 3)) == lists_of(expected)
+
+
 def test_a_default_dtype_changes_nothing():
     logits = torch.randn(3, 20, generator=torch.Generator().manual_seed(2))
     expected = build_tree(logits, 10)
@@ -211,15 +225,17 @@ def test_nan_and_infinity_are_refused_on_a_cpu(value, row):
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.nan])
 @pytest.mark.parametrize("row", [0, 2])
-def test_nan_and_infinity_give_the_bare_root_in_the_device_form(value, row, monkeypatch):
+@pytest.mark.parametrize(("vocabulary", "budget"), [(500, 8), (3, 100)])
+def test_nan_and_infinity_give_the_bare_root_in_the_device_form(value, row, vocabulary, budget, monkeypatch):
     """The device's arithmetic, run on the CPU: selection by key, no look at the values, the level-wise builder."""
-    logits = torch.randn(4, 500, generator=torch.Generator().manual_seed(2))
-    logits[row, 321] = value
+    logits = torch.randn(4, vocabulary, generator=torch.Generator().manual_seed(2))
+    logits[row, vocabulary // 2] = value
     monkeypatch.setattr(candidates, "_largest_on_cpu", largest_by_key)
-    tokens, scores = ranked_candidates(logits, 8)
-    assert len(_on_device(tokens, scores, 8, 4)) == 0
-    logits[row, 321] = 0.5
-    assert len(_on_device(*ranked_candidates(logits, 8), 8, 4)) == 8
+    tokens, scores = ranked_candidates(logits, min(budget, vocabulary))
+    assert bool((scores == ABSENT).all())
+    assert len(_on_device(tokens, scores, budget, 4)) == 0
+    logits[row, vocabulary // 2] = 0.5
+    assert len(_on_device(*ranked_candidates(logits, min(budget, vocabulary)), budget, 4)) == budget
 
 
 @pytest.mark.parametrize("budget", [-1, 2.5, True, None, "8"])
