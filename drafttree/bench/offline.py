@@ -6,6 +6,7 @@ position, and any budget and spine can then be walked from anchor to anchor.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,8 @@ from drafttree.transformers.taps import HiddenTaps
 from drafttree.tree import DraftTree
 from drafttree.tree.candidates import ranked_candidates
 from drafttree.tree.marginal import tree_of_candidates
+
+Rescore = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,14 @@ def accepted(tree: DraftTree, truth: list[int]) -> list[int]:
 
 
 @torch.inference_mode()
-def record_drafts(target: Any, drafter: Drafter, prompt: torch.Tensor, output: list[int], count: int) -> RecordedDrafts:
+def record_drafts(
+    target: Any,
+    drafter: Drafter,
+    prompt: torch.Tensor,
+    output: list[int],
+    count: int,
+    rescore: Rescore | None = None,
+) -> RecordedDrafts:
     """The ``count`` likeliest candidates a position, at every anchor of an output.
 
     Args:
@@ -82,6 +92,7 @@ def record_drafts(target: Any, drafter: Drafter, prompt: torch.Tensor, output: l
         prompt: [1, T] int64.
         output: new tokens.
         count: K.
+        rescore: changes the drafter's logits [L, V] of the tokens at positions [L] before they are ranked.
     """
     first = prompt.shape[1]
     ids = torch.cat([prompt, prompt.new_tensor([output])], dim=1)  # [1, T + N]
@@ -94,7 +105,11 @@ def record_drafts(target: Any, drafter: Drafter, prompt: torch.Tensor, output: l
     # From the end to the start: a draft writes behind its context, over rows that only later anchors needed.
     for anchor in reversed(range(len(output))):
         context.length = first + anchor
-        best, score = ranked_candidates(drafter.draft(context, output[anchor]), count)
+        logits = drafter.draft(context, output[anchor])
+        if rescore is not None:
+            positions = torch.arange(1, len(logits) + 1, device=logits.device) + context.length
+            logits = rescore(logits, positions)
+        best, score = ranked_candidates(logits, count)
         tokens.append(best.cpu())
         scores.append(score.cpu())
     return RecordedDrafts(list(output), torch.stack(tokens[::-1]), torch.stack(scores[::-1]))

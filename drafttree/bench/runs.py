@@ -25,7 +25,7 @@ class Method:
     budget: int = 16
     spine: bool | int = True
 
-    def __post_init__(self) -> None:
+    def __post_init__(self) -> None:  # noqa: D105
         if self.name not in METHODS:
             raise UserError.field("generate", "method", self.name, " or ".join(METHODS))
         if self.budget < 0:
@@ -100,6 +100,12 @@ class Run:
             "step_ms": round(self.step_seconds * 1e3, 4),
             "acceptance_by_position": [round(share, 4) for share in by_position(self.acceptance_lengths, depth)],
         }
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> Run:
+        """The run that ``as_json`` wrote."""
+        names = ("method", "budget", "tokens", "acceptance_lengths", "seconds", "stages")
+        return cls(*(record[name] for name in names))
 
 
 def run(
