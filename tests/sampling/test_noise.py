@@ -5,7 +5,7 @@ import torch
 from scipy import stats
 
 from drafttree.sampling import gumbel
-from drafttree.sampling.noise import gumbel_at, row_keys
+from drafttree.sampling.noise import _gumbel_of_bits, gumbel_at, row_keys
 
 WORD = (1 << 64) - 1
 
@@ -58,6 +58,12 @@ def test_the_values_are_gumbel(seed):
     for tail in (1e-2, 1e-3, 1e-4):
         above = int((values > stats.gumbel_r.isf(tail)).sum())
         assert stats.binomtest(above, len(values), tail).pvalue > 1e-3
+
+
+def test_the_first_and_the_last_cell_are_finite():
+    lowest, highest = _gumbel_of_bits(torch.tensor([-1, 0])).tolist()  # all ones, all zeros
+    assert lowest == pytest.approx(-math.log(53 * math.log(2)))
+    assert highest == pytest.approx(54 * math.log(2))
 
 
 def test_neighbouring_tokens_positions_and_seeds_are_independent():
