@@ -32,10 +32,11 @@ def test_greedy_is_the_first_largest(dtype):
 
 @pytest.mark.parametrize("options", OPTIONS[1:])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_sampling_is_argmax_of_log_p_and_noise(options, dtype):
-    logits, positions = logits_of(9, 2000, dtype=dtype), torch.arange(100, 109)
+@pytest.mark.parametrize("vocabulary", [2000, 5000])
+def test_sampling_is_argmax_of_log_p_and_noise(options, dtype, vocabulary):
+    logits, positions = logits_of(9, vocabulary, dtype=dtype), torch.arange(100, 109)
     params = SamplingParams(seed=77, **options)
-    expected = filtered_log_probs(logits, params) + gumbel(77, positions, 2000).to(dtype)
+    expected = filtered_log_probs(logits, params) + gumbel(77, positions, vocabulary).to(dtype)
     assert choose(logits, positions, params).tolist() == expected.argmax(-1).tolist()
 
 
