@@ -88,9 +88,7 @@ def main() -> None:
             for turn, prompt in enumerate(chosen):
                 if prompt.name not in records:
                     ids = torch.tensor([chat_ids(tokenizer, prompt.text)])
-                    records.add(
-                        prompt.name, greedy_record(model, drafter, ids, methods, options.max_new_tokens, turn)
-                    )
+                    records.add(prompt.name, greedy_record(model, drafter, ids, methods, options.max_new_tokens, turn))
                 progress.advance(task)
             found = summarise_records(records.all())
             found["best_budget_by_cost"] = best_budget(costs, found["all"]["offline"])

@@ -46,7 +46,9 @@ def tables(summary: dict[str, Any]) -> dict[str, str]:
         ("tokens a step", "chain", f"tree {budget}, full spine", f"tree {budget}, no spine"), rows
     )
     costs = summary["costs_ms"]
-    found["costs"] = markdown(("nodes", *costs["verify"]), [["verify, ms", *[f"{v:.0f}" for v in costs["verify"].values()]]])
+    found["costs"] = markdown(
+        ("nodes", *costs["verify"]), [["verify, ms", *[f"{v:.0f}" for v in costs["verify"].values()]]]
+    )
     return found
 
 

@@ -38,7 +38,7 @@ def live(
     params: SamplingParams,
     first: int = 0,
 ) -> dict[str, Run]:
-    """Every method on one prompt [1, T], one after the other; ``first`` turns the order, to spread a machine's moods."""
+    """Every method on one prompt [1, T], one after the other; ``first`` turns the order."""
     turn = first % len(methods)
     order = [*methods[turn:], *methods[:turn]]
     runs = {method.name: run(target, drafter, prompt, method, max_new_tokens, params) for method in order}

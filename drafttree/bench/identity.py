@@ -59,9 +59,10 @@ def first_difference(
 def _scores(target: Any, prompt: torch.Tensor, common: list[int], params: SamplingParams) -> torch.Tensor:
     """[V] what the target maximises for the token after the common text."""
     ids = torch.cat([prompt, prompt.new_tensor([common])], dim=1) if common else prompt
-    logits = target(input_ids=ids, use_cache=False, logits_to_keep=1).logits[0, -1:]  # [1, V]
+    logits: torch.Tensor = target(input_ids=ids, use_cache=False, logits_to_keep=1).logits[0, -1:]  # [1, V]
     if params.greedy:
         return logits[0].double()
     assert params.seed is not None
     position = torch.tensor([ids.shape[1]], device=ids.device)
-    return (filtered_log_probs(logits, params) + gumbel(params.seed, position, logits.shape[-1]))[0].double()
+    scores = filtered_log_probs(logits, params) + gumbel(params.seed, position, logits.shape[-1])
+    return scores[0].double()

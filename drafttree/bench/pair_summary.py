@@ -129,6 +129,7 @@ def stage_markdown(part: dict[str, Any]) -> str:
     """Milliseconds a step by stage."""
     stages = sorted({stage for found in part["live"].values() for stage in found["stage_ms"]})
     rows = [
-        [name, *[f"{found['stage_ms'].get(stage, 0.0):.1f}" for stage in stages]] for name, found in part["live"].items()
+        [name, *[f"{found['stage_ms'].get(stage, 0.0):.1f}" for stage in stages]]
+        for name, found in part["live"].items()
     ]
     return markdown(["ms a step", *stages], rows)

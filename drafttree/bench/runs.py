@@ -125,6 +125,7 @@ def run(
         prompt,
         method=method.name,  # type: ignore[arg-type]
         budget=method.budget,
+        spine=method.spine,
         max_new_tokens=max_new_tokens,
         temperature=params.temperature,
         top_k=params.top_k,

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-import drafttree
 from drafttree.bench.identity import Difference, first_difference
+from drafttree.bench.machine import machine_facts
 from drafttree.bench.offline import accepted, record_drafts
 from drafttree.bench.report import method_table, summarise
 from drafttree.bench.runs import Method, Run, run
@@ -65,12 +62,12 @@ def run_demo(
         raise UserError.field("demo", "budget", budget, "an integer >= 1")
     if max_new_tokens < 2:
         raise UserError.field("demo", "max_new_tokens", max_new_tokens, "an integer >= 2")
+    if json_file is not None:
+        check_writable(json_file)
     console, cache = Console(), cache_dir or default_cache()
     place = drafter or str(default_drafter())
     if not Path(place).is_dir() and not HUB_ID.fullmatch(place):  # told before the target is fetched
         raise UserError(f"{place}: no such directory, and not a hub id such as owner/name")
-    if json_file is not None:
-        check_writable(json_file)
     directory = demo_target(cache, console)
     prompts = demo_prompts(cache)
     model, tokenizer = load_target(directory)
@@ -117,7 +114,9 @@ class Comparison:
 
     def one(self, prompt: Prompt, params: SamplingParams, max_new_tokens: int, task: Any) -> Compared:
         """One prompt with every method."""
-        ids, runs, differences = self.ids(prompt), {}, {}
+        ids = self.ids(prompt)
+        runs: dict[str, Run] = {}
+        differences: dict[str, Difference | None] = {}
         for method in self.methods:
             result = run(self.model, self.drafter, ids, method, max_new_tokens, params)
             first = next(iter(runs.values()), result)
@@ -167,13 +166,7 @@ def _print_tree(console: Console, decode: Comparison, compared: Compared, budget
 
 def _results(drafter: str, compared: list[Compared]) -> dict[str, Any]:
     return {
-        "drafttree": drafttree.__version__,
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "cpus": os.cpu_count(),
-        "threads": torch.get_num_threads(),
+        "machine": machine_facts(),
         "target": NAME,
         "dtype": "float32",
         "drafter": drafter,
