@@ -1,0 +1,1 @@
+"""Operations of a step; each folder holds the executable specification and the fast forms."""

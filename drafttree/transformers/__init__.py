@@ -1,0 +1,1 @@
+"""The embedded engine: generation with a Transformers model in this process."""

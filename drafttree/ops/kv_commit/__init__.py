@@ -1,0 +1,6 @@
+"""Commit of attention rows: the accepted path moves to the front."""
+
+from drafttree.ops.kv_commit.gather import commit_rows
+from drafttree.ops.kv_commit.naive import commit_rows_naive
+
+__all__ = ["commit_rows", "commit_rows_naive"]
