@@ -42,7 +42,7 @@ class Records:
         if not text.endswith("\n"):
             write_atomically(self.path, text[: text.rfind("\n") + 1])
 
-    def __contains__(self, key: str) -> bool:  # noqa: D105
+    def __contains__(self, key: str) -> bool:
         return key in self.records
 
     def add(self, key: str, record: dict[str, Any]) -> None:

@@ -25,7 +25,7 @@ class Method:
     budget: int = 16
     spine: bool | int = True
 
-    def __post_init__(self) -> None:  # noqa: D105
+    def __post_init__(self) -> None:
         if self.name not in METHODS:
             raise UserError.field("generate", "method", self.name, " or ".join(METHODS))
         if self.budget < 0:
