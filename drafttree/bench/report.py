@@ -49,19 +49,12 @@ def summarise(runs: Sequence[Run]) -> MethodSummary:
 
 
 def method_table(summaries: dict[str, MethodSummary], identical: dict[str, str], title: str) -> Table:
-    """A row a method; ``identical``: what to say under that head."""
+    """A row a method, plain first; ``identical``: what to say of the others' output. tau: tokens a step."""
     table = Table(title=title)
     plain = next(iter(summaries.values()))
-    for head in (
-        "method",
-        "tokens/s",
-        "x plain",
-        "ms a step",
-        "tokens a step",
-        "accepted at depth 1, 2, ...",
-        "identical",
-    ):
-        table.add_column(head, justify="left" if head in ("method", "identical") else "right")
+    heads = ("", "tokens/s", "x plain", "ms a step", "tau", "accepted at depth 1, 2, ...", "same as plain")
+    for head in heads:
+        table.add_column(head, justify="left" if head in heads[::6] else "right")
     for label, summary in summaries.items():
         shares = " ".join(f"{share:.2f}" for share in summary.positions[:SHOWN_POSITIONS])
         more = " ..." if len(summary.positions) > SHOWN_POSITIONS else ""

@@ -120,18 +120,18 @@ class Comparison:
         for method in self.methods:
             result = run(self.model, self.drafter, ids, method, max_new_tokens, params)
             first = next(iter(runs.values()), result)
-            runs[method.label] = result
-            differences[method.label] = first_difference(self.model, ids, first.tokens, result.tokens, params)
+            runs[method.name] = result
+            differences[method.name] = first_difference(self.model, ids, first.tokens, result.tokens, params)
             self.progress.advance(task)
         return Compared(prompt, params, runs, differences)
 
 
 def _print_tables(console: Console, methods: list[Method], greedy: list[Compared], seeded: list[Compared]) -> None:
     for title, part in (("greedy", greedy), ("temperature 0.8, top-p 0.95, seeded", seeded)):
-        labels = [method.label for method in methods]
+        labels = [method.name for method in methods]
         summaries = {label: summarise([c.runs[label] for c in part]) for label in labels}
         same = {label: _verdict([c.differences[label] for c in part]) for label in labels[1:]}
-        console.print(method_table(summaries, same, f"{title}: {len(part)} prompts"))
+        console.print(method_table(summaries, same, f"{title}: {len(part)} prompts; {methods[-1].label}"))
     for compared in greedy + seeded:
         for label, found in compared.differences.items():
             if found is not None:

@@ -11,16 +11,39 @@ from saved_models import tiny_model, tiny_network
 from drafttree.bench.cost_curve import WIDTHS, measure_costs
 from drafttree.bench.demo_pair import BUDGETS, evenly, greedy_record, live, sampled_record, spines
 from drafttree.bench.pair_summary import summarise_records, summarise_sampled
-from drafttree.bench.runs import Method, Run
+from drafttree.bench.runs import Method, Run, run
+from drafttree.drafter.context import DrafterContext
 from drafttree.drafter.drafter import Drafter
 from drafttree.errors import UserError
 from drafttree.sampling import SamplingParams
 
 TARGET = tiny_model().double()
-# A drafter with the target's own last layers guesses right often enough to tell a tree from a chain.
-DRAFTER = Drafter.for_target(tiny_network(), TARGET)
 PROMPT = torch.tensor([[5, 9, 12, 7, 30, 41]])
 TOKENS = 40
+SAMPLED = SamplingParams(temperature=0.8, seed=11)
+
+
+def knowing_drafter(params: SamplingParams) -> Drafter:
+    """A random drafter that likes the true token more, by an amount that depends on the place alone."""
+    output = run(TARGET, None, PROMPT, Method("plain"), TOKENS, params).tokens
+    truth = PROMPT[0].tolist() + output
+    drafter = Drafter.for_target(tiny_network(), TARGET)
+    blind = drafter.draft
+
+    def draft(context: DrafterContext, anchor: int, block_size: int | None = None) -> torch.Tensor:
+        logits = blind(context, anchor, block_size)
+        for row in range(len(logits)):
+            position = context.length + 1 + row
+            if position < len(truth):
+                generator = torch.Generator().manual_seed(31 * position + row)
+                logits[row, truth[position]] += 9 * torch.rand((), generator=generator, dtype=logits.dtype)
+        return logits
+
+    drafter.draft = draft  # type: ignore[method-assign]
+    return drafter
+
+
+DRAFTER = knowing_drafter(SamplingParams())
 
 
 @pytest.mark.parametrize("rule", ["full", "partial", "none"])
@@ -35,13 +58,13 @@ def test_recorded_acceptance_is_that_of_decoding(rule: str, budget: int) -> None
     # Near the token limit decoding shortens the block, which leaves more of the budget to breadth.
     assert found[:-2] == decoded[: len(found) - 2]
     assert sum(found) == sum(decoded) == TOKENS - 1
+    assert len(record["offline"]["chain"]) < 30 and len(set(decoded)) > 2  # something is accepted, not everything
     json.dumps(record)
 
 
 def test_a_seeded_record_drafts_with_the_noise_and_without() -> None:
     methods = [Method("plain"), Method("chain"), Method("tree", 8)]
-    params = SamplingParams(temperature=0.8, seed=11)
-    record = sampled_record(TARGET, DRAFTER, PROMPT, methods, TOKENS, params, 1, (1.0, 0.5))
+    record = sampled_record(TARGET, knowing_drafter(SAMPLED), PROMPT, methods, TOKENS, SAMPLED, 1, (1.0, 0.5))
     assert record["differences"] == {"chain": None, "tree": None}
     assert list(record["offline"]) == ["uncoupled", "coupled, c 1", "coupled, c 0.5"]
     assert all(sum(part["chain"]) == TOKENS - 1 for part in record["offline"].values())

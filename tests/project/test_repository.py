@@ -48,7 +48,9 @@ def test_the_dependency_arrow_points_one_way(tracked: list[Path]) -> None:
 
 def test_pins_satisfy_the_project_file() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = project["dependencies"] + [r for e in ("demo", "bench", "dev") for r in project["optional-dependencies"][e]]
+    wanted = project["dependencies"] + [
+        r for e in ("demo", "bench", "dev") for r in project["optional-dependencies"][e]
+    ]
     names = {re.split(r"[<>=;\[ ]", requirement)[0].lower().replace("_", "-") for requirement in wanted}
     text = (ROOT / "constraints.txt").read_text() + (ROOT / "constraints-cpu.txt").read_text()
     pins = dict(line.split("==") for line in text.splitlines() if "==" in line and not line.startswith("#"))
