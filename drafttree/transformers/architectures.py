@@ -7,8 +7,9 @@ from typing import Any
 
 from drafttree.errors import UserError
 
-SUPPORTED = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3"}
-LAYER_TYPES = ("full_attention",)
+DENSE = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3"}
+HYBRID = {"qwen3_next": "Qwen3-Next", "qwen3_5_text": "Qwen3.5"}
+SUPPORTED = DENSE | HYBRID
 
 
 def check_architecture(values: Mapping[str, Any], source: object) -> None:
@@ -26,8 +27,9 @@ def check_architecture(values: Mapping[str, Any], source: object) -> None:
     layer_types = values.get("layer_types")
     if layer_types is not None and not isinstance(layer_types, list):
         raise UserError.field(source, "layer_types", layer_types, "a list, one entry a layer")
+    known = ("full_attention", "linear_attention") if kind in HYBRID else ("full_attention",)
     for layer_type in layer_types or ():
-        if layer_type not in LAYER_TYPES:
-            raise UserError.field(source, "layer_types", layer_type, " or ".join(LAYER_TYPES))
+        if layer_type not in known:
+            raise UserError.field(source, "layer_types", layer_type, " or ".join(known))
     if values.get("use_sliding_window"):
         raise UserError.field(source, "use_sliding_window", True, "false: sliding layers are not supported")

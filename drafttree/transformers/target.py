@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from drafttree.errors import UserError
-from drafttree.transformers.architectures import check_architecture
+from drafttree.transformers.architectures import HYBRID, check_architecture
 from drafttree.transformers.cache import KeyValueCache
 from drafttree.transformers.compat import cache_keyword
 from drafttree.transformers.taps import HiddenTaps
@@ -131,5 +131,10 @@ def attention_of(model: Any) -> str:
 
 def target_for(model: Any, layer_ids: Sequence[int], max_length: int, max_nodes: int) -> Target:
     """The adapter for ``model``; UserError, naming the supported ones, where there is none."""
-    check_architecture(model.config.get_text_config().to_dict(), "target")
+    config = model.config.get_text_config()
+    check_architecture(config.to_dict(), "target")
+    if config.model_type in HYBRID:
+        from drafttree.transformers.hybrid import HybridTarget
+
+        return HybridTarget(model, layer_ids, max_length, max_nodes)
     return DenseTarget(model, layer_ids, max_length, max_nodes)
