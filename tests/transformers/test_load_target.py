@@ -221,16 +221,21 @@ FAULTS = {
 
 @pytest.mark.parametrize("damage", FAULTS, ids=lambda damage: damage.__name__.removeprefix("damage_"))
 def test_every_fault_is_one_line_that_names_it(
-    damage: Callable[[Path], None], directory: Path, capfd: pytest.CaptureFixture[str]
+    damage: Callable[[Path], None],
+    directory: Path,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     damage(directory)
     capfd.readouterr()
+    caplog.clear()
     with pytest.raises(UserError) as caught:
         load_target(directory)
     message = str(caught.value)
     assert FAULTS[damage] in message
     assert str(directory) in message and "\n" not in message
-    assert capfd.readouterr() == ("", "")  # nothing beside that line, such as a report of the loader's
+    # nothing beside that line, such as a report of the loader's
+    assert capfd.readouterr() == ("", "") and not caplog.records
 
 
 def test_supported_architectures_are_listed() -> None:
