@@ -14,7 +14,7 @@ from drafttree.drafter.drafter import Drafter
 from drafttree.transformers.target import target_for
 from drafttree.tree import build_tree
 
-WIDTHS = (0, 4, 8, 12, 16, 24, 32)
+WIDTHS = (0, 4, 7, 8, 12, 15, 16, 23, 24, 31, 32)
 
 
 @torch.inference_mode()

@@ -14,7 +14,7 @@ from drafttree.bench.runs import Method, Run, run
 from drafttree.drafter.drafter import Drafter
 from drafttree.sampling import SamplingParams, coupled_scores
 
-BUDGETS = (4, 8, 12, 16, 24, 32)
+BUDGETS = (4, 7, 8, 12, 15, 16, 23, 24, 31, 32)  # 7, 15, ... fill rows of eight together with the root
 GREEDY = SamplingParams()
 
 
