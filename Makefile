@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 RESULTS := build/test-full.xml
+RECORD := benchmarks/results/test-full.json
 
 .PHONY: help demo test test-full lint wheel-check clean
 .NOTPARALLEL:
@@ -10,7 +11,7 @@ RESULTS := build/test-full.xml
 help:
 	@echo "make demo         a real model decodes twelve prompts: plain, chain and tree, side by side"
 	@echo "make test         the tests, under 30 minutes on 2 cores"
-	@echo "make test-full    the slow tests too, results in $(RESULTS)"
+	@echo "make test-full    the slow tests too, results in $(RECORD)"
 	@echo "make lint         ruff, and mypy --strict on the package"
 	@echo "make wheel-check  builds the wheel and runs it outside the checkout"
 	@echo "make clean        removes the environment and what was built (not the cache of the demo)"
@@ -24,8 +25,9 @@ test: .venv/.dev
 	$(BIN)/python -m pytest -m "not full" --timeout 900 $(ARGS)
 
 test-full: .venv/.dev
-	@echo "drafttree: running all tests, results in $(RESULTS)"
-	$(BIN)/python -m pytest --timeout 7200 --durations 20 --junitxml $(RESULTS) $(ARGS)
+	@echo "drafttree: running all tests, results in $(RESULTS) and $(RECORD)"
+	$(BIN)/python -m pytest --timeout 7200 --durations 20 --junitxml $(RESULTS) $(ARGS); \
+		code=$$?; $(BIN)/python benchmarks/record_tests.py $(RESULTS) $(RECORD); exit $$code
 
 lint: .venv/.dev
 	@echo "drafttree: ruff and mypy"

@@ -193,6 +193,7 @@ if __name__ == "__main__":
     try:
         main()
     except UserError as error:
-        sys.exit(f"peer_ddtree: {error}")
+        print(f"peer_ddtree: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)

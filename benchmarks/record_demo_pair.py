@@ -118,6 +118,7 @@ if __name__ == "__main__":
     try:
         main()
     except UserError as error:
-        sys.exit(f"record_demo_pair: {error}")
+        print(f"record_demo_pair: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -18,6 +18,7 @@ case "$*" in
                    cp "$0" .venv/bin/mypy;;
   *"sys.version_info"*) exit ${STUB_OLD:-0};;
   *"torch.version.cuda"*) echo "$STUB_CPU";;
+  *"-m pytest"*) exit ${STUB_RED:-0};;
   *"pip install"*"$STUB_FAIL"*) if [ -n "$STUB_FAIL" ]; then exit 1; fi;;
 esac
 """
@@ -59,7 +60,7 @@ def installs(log: list[str]) -> list[str]:
     [
         ("demo", "demo", "demo"),
         ("test", "demo,train,bench,dev", "-m pytest -m not full --timeout 900"),
-        ("test-full", "demo,train,bench,dev", "--junitxml build/test-full.xml"),
+        ("test-full", "demo,train,bench,dev", "build/test-full.xml benchmarks/results/test-full.json"),
         ("lint", "demo,train,bench,dev", ""),
         ("wheel-check", "demo,train,bench,dev", "-m pytest tests/project/test_wheel.py"),
     ],
@@ -74,6 +75,11 @@ def test_first_use_installs_and_says_so(checkout: Checkout, target: str, extras:
     assert last in log[-1]
     for words in ("making the environment .venv", "installing PyTorch", f"installing drafttree[{extras}]"):
         assert words in done.stdout
+
+
+def test_failing_tests_fail_the_target_and_are_recorded(checkout: Checkout) -> None:
+    done, log = checkout.make("test-full", STUB_RED="1")
+    assert done.returncode != 0 and "record_tests.py" in log[-1]
 
 
 def test_a_second_call_starts_at_once(checkout: Checkout) -> None:
