@@ -45,7 +45,7 @@ def facts(path: str, drafter: str | None, *, budget: int, dtype: str | None) -> 
 
 
 def facts_table(found: Facts) -> Table:
-    """The facts for a reader; bytes in MB."""
+    """The facts for a reader."""
     table = Table(show_header=False, title="drafttree inspect")
     table.add_column("fact")
     table.add_column("value", overflow="fold")
@@ -53,9 +53,13 @@ def facts_table(found: Facts) -> Table:
         table.add_section()
         table.add_row(f"[bold]{section}[/bold]", "")
         for name, value in values.items():
-            shown = f"{value / 1e6:.2f} MB" if "bytes" in name else f"{value}"
+            shown = _size(value) if "bytes" in name else f"{value}"
             table.add_row(name.replace("_bytes", "").replace("_", " "), shown)
     return table
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.1f} kB"
 
 
 def _is_drafter(values: dict[str, Any]) -> bool:
