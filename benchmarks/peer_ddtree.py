@@ -30,7 +30,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from transformers import DynamicCache, Qwen3Config
 
 from drafttree.bench.demo_pair import evenly
-from drafttree.bench.machine import machine_facts
+from drafttree.bench.machine import machine_facts, weights_digest
 from drafttree.bench.records import Records
 from drafttree.bench.runs import Method, run
 from drafttree.demo.cache import default_cache, write_atomically
@@ -168,7 +168,7 @@ def main() -> None:
     drafter = load_drafter(place, target)
     peer, network = load_peer(options.checkout, place)
     settings = {
-        "target": NAME, "dtype": "float32", "budget": options.budget, "spine": False,
+        "target": NAME, "dtype": "float32", "drafter_sha256": weights_digest(place), "budget": options.budget, "spine": False,
         "max_new_tokens": options.max_new_tokens, "threads": torch.get_num_threads(),
     }  # fmt: skip
     records = Records(options.out / "records.jsonl", settings)

@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from drafttree.bench.cost_curve import best_budget, measure_costs
 from drafttree.bench.demo_pair import evenly, greedy_record, sampled_record
-from drafttree.bench.machine import machine_facts
+from drafttree.bench.machine import machine_facts, weights_digest
 from drafttree.bench.pair_summary import summarise_records, summarise_sampled
 from drafttree.bench.records import Records
 from drafttree.bench.runs import Method, run
@@ -69,6 +69,7 @@ def main() -> None:
         "target": NAME,
         "dtype": "float32",
         "drafter_parameters": drafter.summary()["parameters"],
+        "drafter_sha256": weights_digest(place),
         "block_size": drafter.config.block_size,
         "max_new_tokens": options.max_new_tokens,
         "live_tree": methods[2].label,

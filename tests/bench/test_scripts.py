@@ -65,6 +65,10 @@ def test_record_resume_and_tables(cache: Path, tmp_path: Path) -> None:
     done = script("record_demo_pair.py", *options, "--max-new-tokens", 7)
     assert done.returncode == 2 and "settings.max_new_tokens: found 6" in done.stderr
 
+    save_tiny_drafter(drafter, seed=2)  # another drafter of the same size
+    done = script("record_demo_pair.py", *options, "--max-new-tokens", 6)
+    assert done.returncode == 2 and "settings.drafter_sha256" in done.stderr
+
     document = tmp_path / "benchmarks.md"
     shutil.copy(ROOT / "docs" / "benchmarks.md", document)
     done = script("tables.py", out, "--into", document)

@@ -87,7 +87,7 @@ def test_inspect_a_drafter_alone(pair: tuple[str, str], capfd: pytest.CaptureFix
 def test_inspect_for_people(pair: tuple[str, str], capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["inspect", pair[0], "--drafter", pair[1]]) == 0
     out = capfd.readouterr().out
-    assert "LlamaForCausalLM" in out and "rows verified" in out and "MB" in out
+    assert "LlamaForCausalLM" in out and "rows verified" in out and "kB" in out
 
 
 @pytest.mark.parametrize("command", ["generate", "inspect", "demo", "train"])
