@@ -168,8 +168,8 @@ def main() -> None:
     drafter = load_drafter(place, target)
     peer, network = load_peer(options.checkout, place)
     settings = {
-        "target": NAME, "dtype": "float32", "drafter_sha256": weights_digest(place), "budget": options.budget, "spine": False,
-        "max_new_tokens": options.max_new_tokens, "threads": torch.get_num_threads(),
+        "target": NAME, "dtype": "float32", "drafter_sha256": weights_digest(place), "budget": options.budget,
+        "spine": False, "max_new_tokens": options.max_new_tokens, "threads": torch.get_num_threads(),
     }  # fmt: skip
     records = Records(options.out / "records.jsonl", settings)
     chosen = [p for name in (HUMANEVAL, MT_BENCH) for p in evenly(read_set(name, options.cache_dir), options.prompts)]

@@ -38,7 +38,7 @@ def _processor() -> str:
 
 
 def weights_digest(directory: str) -> str | None:
-    """Start of the sha256 of a model's weights file, None where there is none: two drafters of a size are told apart."""
+    """Start of the sha256 of a model's weights file, None without one: drafters of a size are told apart."""
     path = Path(directory) / "model.safetensors"
     if not path.is_file():
         return None
