@@ -19,6 +19,11 @@ def check_architecture(values: Mapping[str, Any], source: object) -> None:
     lists the supported ones.
     """
     kind = values.get("model_type")
+    text = values.get("text_config")
+    if kind == "qwen3_5" and isinstance(text, Mapping):  # beside a vision tower; the text part is loaded alone
+        inside = {"model_type": "qwen3_5_text", "quantization_config": values.get("quantization_config"), **text}
+        check_architecture(inside, source)
+        return
     if not isinstance(kind, str) or kind not in SUPPORTED:
         names = ", ".join(f"{name} ({kind})" for kind, name in SUPPORTED.items())
         raise UserError.field(source, "model_type", kind, f"a supported architecture: {names}")
@@ -31,5 +36,7 @@ def check_architecture(values: Mapping[str, Any], source: object) -> None:
     for layer_type in layer_types or ():
         if layer_type not in known:
             raise UserError.field(source, "layer_types", layer_type, " or ".join(known))
+    if kind in HYBRID and values.get("hidden_act", "silu") != "silu":
+        raise UserError.field(source, "hidden_act", values["hidden_act"], "silu, the convolution's activation")
     if values.get("use_sliding_window"):
         raise UserError.field(source, "use_sliding_window", True, "false: sliding layers are not supported")

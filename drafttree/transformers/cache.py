@@ -22,10 +22,12 @@ class KeyValueCache:
     is_compileable = False
 
     def __init__(
-        self, layers: int, heads: int, head_dim: int, capacity: int, dtype: torch.dtype, device: torch.device
+        self, layers: Sequence[int], heads: int, head_dim: int, capacity: int, dtype: torch.dtype, device: torch.device
     ) -> None:
-        self.buffers = torch.zeros(layers, 2, heads, capacity, head_dim, dtype=dtype, device=device)
+        """``layers``: the numbers of the model's attention layers, in the order of the buffers."""
+        self.buffers = torch.zeros(len(layers), 2, heads, capacity, head_dim, dtype=dtype, device=device)
         self.length = 0
+        self._place = {layer: place for place, layer in enumerate(layers)}
 
     @property
     def capacity(self) -> int:
@@ -41,7 +43,7 @@ class KeyValueCache:
     ) -> tuple[Tensor, Tensor]:
         """Write ``keys`` and ``values`` [1, kv heads, T, head dim] of a layer behind the committed rows; all rows."""
         end = self.length + keys.shape[2]
-        layer = self.buffers[layer_idx]  # [2, kv heads, capacity, head dim]
+        layer = self.buffers[self._place[layer_idx]]  # [2, kv heads, capacity, head dim]
         layer[0, :, self.length : end] = keys[0]
         layer[1, :, self.length : end] = values[0]
         return layer[None, 0, :, :end], layer[None, 1, :, :end]

@@ -63,7 +63,7 @@ class DenseTarget:
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         capacity = max_length + max_nodes + 1
         self.cache = KeyValueCache(
-            config.num_hidden_layers, config.num_key_value_heads, head_dim, capacity, parameter.dtype, self.device
+            attention_layers(config), config.num_key_value_heads, head_dim, capacity, parameter.dtype, self.device
         )
         rows = max(max_nodes + 1, min(PREFILL_TOKENS, max_length))
         self._mask = TreeMask(rows, capacity, attention_of(model), parameter.dtype, self.device)
@@ -110,7 +110,7 @@ class DenseTarget:
         out = self._decoder(
             input_ids=tokens[None],
             position_ids=positions,
-            attention_mask={"full_attention": view} if self._by_type else view,
+            attention_mask={"full_attention": view, "linear_attention": None} if self._by_type else view,
             use_cache=True,
             **{self._cache_word: self.cache},
         )
@@ -119,6 +119,12 @@ class DenseTarget:
     @property
     def _by_type(self) -> bool:
         return getattr(self.model.config.get_text_config(), "layer_types", None) is not None
+
+
+def attention_layers(config: Any) -> list[int]:
+    """Numbers of the layers that keep keys and values."""
+    types = getattr(config, "layer_types", None) or ["full_attention"] * config.num_hidden_layers
+    return [layer for layer, kind in enumerate(types) if kind == "full_attention"]
 
 
 def attention_of(model: Any) -> str:

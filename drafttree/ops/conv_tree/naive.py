@@ -4,7 +4,7 @@ Shapes, for B sequences of N nodes, the root first, parents before children, C c
 
     rows    [B, N, C]         raw rows, before the convolution
     window  [B, W - 1, C]     the last raw rows of the committed text, oldest first
-    weight  [C, W]            the last column meets the newest row
+    weight  [C, W]            the last column meets the newest row; in conv_tree also [B, C, W]
     mask    [B, N, N] bool    row: the node, column: itself or an ancestor; a row without itself is padding
 """
 
@@ -47,9 +47,9 @@ def conv_tree(rows: Tensor, window: Tensor, weight: Tensor, taps: Tensor) -> Ten
     wide = torch.promote_types(rows.dtype, torch.float32)
     text = torch.cat([window.to(rows.dtype), rows], dim=1)  # [B, W - 1 + N, C]
     total = torch.zeros(rows.shape, dtype=wide, device=rows.device)
-    for tap in range(weight.shape[1]):
+    for tap in range(weight.shape[-1]):
         place = taps[:, :, tap, None].expand(rows.shape)
-        total.addcmul_(text.gather(1, place).to(wide), weight[:, tap].to(wide))
+        total.addcmul_(text.gather(1, place).to(wide), weight[..., None, :, tap].to(wide))
     return F.silu(total.to(rows.dtype))
 
 

@@ -126,7 +126,7 @@ def gated_delta_tree(
     fade = total.exp()[..., None]  # [B, Hv, N, 1]
     right = beta * (v - fade * (k @ state))
     solution = solve_levels(system, right, depths[:, None, :, None], deepest)
-    out = scale * (fade * (q @ state) + (decay * qk) @ solution)
+    out: Tensor = scale * (fade * (q @ state) + (decay * qk) @ solution)
     return out.transpose(1, 2)
 
 
