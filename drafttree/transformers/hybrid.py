@@ -13,8 +13,6 @@ from drafttree.transformers.hybrid_layer import TreeStep, tree_forwards
 from drafttree.transformers.hybrid_state import GatedDeltaState
 from drafttree.transformers.target import DenseTarget
 
-PREFILL_NODES = 32  # a float64 prompt goes through the tree's own layers in chains of so many tokens
-
 
 class HybridTarget(DenseTarget):
     """``Qwen3NextForCausalLM``, ``Qwen3_5ForCausalLM`` or the text part of ``Qwen3_5ForConditionalGeneration``.
@@ -24,6 +22,8 @@ class HybridTarget(DenseTarget):
     the prompt takes our layers too, and every method is exact in float64.
     """
 
+    prefill_tokens = 32  # a float64 prompt goes through the tree's layers in chains of so many tokens
+
     def __init__(self, model: Any, layer_ids: Sequence[int], max_length: int, max_nodes: int) -> None:
         """As for :class:`DenseTarget`."""
         super().__init__(model, layer_ids, max_length, max_nodes)
@@ -32,7 +32,7 @@ class HybridTarget(DenseTarget):
         self._mixers = list(mixers.values())
         dtype = self.cache.buffers.dtype
         self._exact = dtype == torch.float64
-        nodes = max(max_nodes + 1, PREFILL_NODES if self._exact else 1)
+        nodes = max(max_nodes + 1, self.prefill_tokens if self._exact else 1)
         self.state = GatedDeltaState(self._mixers, nodes, dtype, self.device)
 
     @torch.inference_mode()
@@ -62,7 +62,7 @@ class HybridTarget(DenseTarget):
     def _prefill_as_chains(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
         taps: list[Tensor] = []
         hidden = torch.empty(0)
-        for piece in torch.split(ids, PREFILL_NODES):
+        for piece in torch.split(ids, self.prefill_tokens):
             depths = torch.arange(len(piece), device=self.device)
             hidden, tapped = self._forward(piece, depths, depths[:, None] >= depths)
             self.commit(range(len(piece)))

@@ -49,6 +49,8 @@ class Target(Protocol):
 class DenseTarget:
     """A model whose layers are all full attention: Llama, Qwen2, Qwen3."""
 
+    prefill_tokens = PREFILL_TOKENS
+
     def __init__(self, model: Any, layer_ids: Sequence[int], max_length: int, max_nodes: int) -> None:
         """``max_length``: tokens that may be committed; ``max_nodes``: most nodes of a tree, without the root."""
         config = model.config.get_text_config()
@@ -65,7 +67,7 @@ class DenseTarget:
         self.cache = KeyValueCache(
             attention_layers(config), config.num_key_value_heads, head_dim, capacity, parameter.dtype, self.device
         )
-        rows = max(max_nodes + 1, min(PREFILL_TOKENS, max_length))
+        rows = max(max_nodes + 1, min(self.prefill_tokens, max_length))
         self._mask = TreeMask(rows, capacity, attention_of(model), parameter.dtype, self.device)
 
     @property
@@ -78,7 +80,7 @@ class DenseTarget:
         """As :meth:`Target.prefill`."""
         taps: list[Tensor] = []
         hidden = torch.empty(0)
-        for piece in torch.split(ids, PREFILL_TOKENS):
+        for piece in torch.split(ids, self.prefill_tokens):
             count = len(piece)
             depths = torch.arange(count, device=self.device)
             hidden, tapped = self._forward(piece, depths, depths[:, None] >= depths)
