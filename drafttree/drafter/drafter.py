@@ -75,7 +75,7 @@ class Drafter:
         ``block_size`` shortens the block (near the end of the text) and may not exceed the trained one.
         """
         hidden = self.hidden_states(context, anchor_token, block_size)
-        return self.vocabulary.spread(self.network.logits(hidden[0, 1:], self.vocabulary.head))
+        return self.vocabulary.spread(self.network.scaled(self.vocabulary.logits(hidden[0, 1:])))
 
     @torch.no_grad()
     def hidden_states(

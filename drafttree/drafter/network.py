@@ -186,7 +186,10 @@ class DFlashDrafter(nn.Module):
 
     def logits(self, hidden: Tensor, head_weight: Tensor) -> Tensor:
         """Draft logits [..., V] from hidden states [..., H] and the target's output head [V, H]."""
-        out = F.linear(hidden, head_weight)
+        return self.scaled(F.linear(hidden, head_weight))
+
+    def scaled(self, out: Tensor) -> Tensor:
+        """Draft logits from the product of hidden states and output head, both [..., V]."""
         if self.config.output_multiplier != 1.0:
             out = out * self.config.output_multiplier
         cap = self.config.final_logit_softcapping

@@ -14,13 +14,14 @@ from drafttree.errors import UserError
 
 @dataclass(frozen=True)
 class TargetFacts:
-    """Embedding [V, H] and output head [V, H] of a target, shared with it, and its sizes."""
+    """Embedding [V, H] and output head [V, H] of a target, shared with it, its head's layer, and its sizes."""
 
     embedding: Tensor
     head: Tensor
     vocab_size: int
     hidden_size: int
     num_layers: int
+    head_layer: nn.Module | None = None
 
     @classmethod
     def of(cls, target: nn.Module) -> TargetFacts:
@@ -35,8 +36,9 @@ class TargetFacts:
             raise UserError(f"target {name}: found no vocabulary size, hidden size or number of layers in its config")
         shape = (sizes[0], sizes[1])
         embedding = _matrix(name, "input embedding", _module(target, "get_input_embeddings"), shape)
-        head = _matrix(name, "output head", _module(target, "get_output_embeddings"), shape)
-        return cls(embedding, head, sizes[0], sizes[1], sizes[2])
+        layer = _module(target, "get_output_embeddings")
+        head = _matrix(name, "output head", layer, shape)
+        return cls(embedding, head, sizes[0], sizes[1], sizes[2], layer)
 
 
 def _module(target: nn.Module, getter: str) -> nn.Module | None:

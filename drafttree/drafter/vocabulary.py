@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from drafttree.drafter.config import DrafterConfig
 from drafttree.drafter.target import TargetFacts
@@ -26,18 +27,27 @@ VOCABULARY_TENSORS = (
 
 @dataclass(frozen=True)
 class DraftVocabulary:
-    """``embedding`` [V, H], ``head`` [D, H] and ``token_ids`` [D], the token of each row; None if D is V."""
+    """``embedding`` [V, H], ``head`` [D, H] and ``token_ids`` [D], the token of each row; None if D is V.
+
+    ``head_layer`` is the target's own layer where its weight is ``head``: it may have a faster product.
+    """
 
     embedding: Tensor
     head: Tensor
     token_ids: Tensor | None = None
     shares_embedding: bool = True
     shares_head: bool = True
+    head_layer: nn.Module | None = None
 
     @classmethod
     def of_target(cls, target: TargetFacts) -> DraftVocabulary:
         """The target's own two matrices."""
-        return cls(target.embedding, target.head)
+        return cls(target.embedding, target.head, head_layer=target.head_layer)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """``hidden`` [..., H] times the head: [..., D]."""
+        out: Tensor = F.linear(hidden, self.head) if self.head_layer is None else self.head_layer(hidden)
+        return out
 
     def spread(self, logits: Tensor) -> Tensor:
         """``logits`` [..., D] over the whole vocabulary [..., V]; tokens that the head lacks get -inf."""
@@ -69,7 +79,8 @@ def read_vocabulary(config: DrafterConfig, files: TensorFiles, target: TargetFac
         files.check("lm_head.weight", tuple(rows.shape), FLOATS)
         own = files.read("lm_head.weight", device, dtype)
         head = rows if torch.equal(own, rows) else own
-    return DraftVocabulary(embedding, head, token_ids, embedding is target.embedding, head is target.head)
+    layer = target.head_layer if head is target.head else None
+    return DraftVocabulary(embedding, head, token_ids, embedding is target.embedding, head is target.head, layer)
 
 
 def _token_ids(config: DrafterConfig, files: TensorFiles, device: torch.device) -> Tensor:

@@ -15,6 +15,7 @@ from drafttree.drafter.fields import Fields, one_line, read_json
 from drafttree.drafter.loading import CONFIG, HUB_ID
 from drafttree.drafter.tensors import INDEX, open_tensors
 from drafttree.errors import UserError
+from drafttree.ops.packed_linear import pack_linears
 from drafttree.transformers.architectures import check_architecture
 
 FILES = ["*.json", "*.jinja", "*.safetensors", INDEX, "tokenizer.model", "*.txt"]
@@ -26,6 +27,8 @@ def load_target(
     dtype: torch.dtype = torch.float32,
     device: torch.device | str | None = None,
     revision: str | None = None,
+    *,
+    pack: bool = True,
 ) -> tuple[Any, Any]:
     """The target and its tokenizer, from a local Hugging Face directory or a hub repository.
 
@@ -34,6 +37,8 @@ def load_target(
         dtype: of the weights; float32 is the fast one on a CPU.
         device: None keeps the model on the CPU.
         revision: branch, tag or commit on the hub.
+        pack: lay out the linear layers of a float32 model on the CPU for its matrix kernels: faster, but the model
+            can then neither be saved nor moved (``drafttree.ops.packed_linear``).
 
     Returns:
         (model, tokenizer), the model in evaluation mode and without gradients.
@@ -57,7 +62,10 @@ def load_target(
     model = _model(directory, dtype)
     _check_weights(model, directory)
     _check_vocabulary(model, tokenizer, directory)
-    return model.to(device or "cpu").eval().requires_grad_(False), tokenizer
+    model = model.to(device or "cpu").eval().requires_grad_(False)
+    if pack:
+        pack_linears(model)
+    return model, tokenizer
 
 
 def _directory(path_or_hub_id: str | os.PathLike[str], revision: str | None) -> Path:

@@ -14,6 +14,7 @@ from saved_models import edit_json, save_tiny_target, tiny_model
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
 from drafttree.errors import UserError
+from drafttree.ops.packed_linear import PackedLinear, can_pack
 from drafttree.transformers.architectures import SUPPORTED, check_architecture
 from drafttree.transformers.loading import load_target
 
@@ -31,12 +32,21 @@ def directory(saved: Path, tmp_path: Path) -> Path:
 
 
 def test_model_and_tokenizer_are_those_saved(directory: Path) -> None:
-    model, tokenizer = load_target(directory)
+    model, tokenizer = load_target(directory, pack=False)
     expected = tiny_model().state_dict()
     assert model.state_dict().keys() == expected.keys()
     assert all(torch.equal(model.state_dict()[name], weight) for name, weight in expected.items())
     assert not model.training and not any(p.requires_grad for p in model.parameters())
     assert tokenizer("w1 w2")["input_ids"] == [6, 7]
+
+
+def test_a_float32_model_is_packed_for_the_cpu(directory: Path) -> None:
+    packed, _ = load_target(directory)
+    assert isinstance(packed.lm_head, PackedLinear) == can_pack(torch.nn.Linear(1, 1))
+    wide, _ = load_target(directory, dtype=torch.float64)
+    assert type(wide.lm_head) is torch.nn.Linear
+    ids = torch.tensor([[3, 4, 5]])
+    torch.testing.assert_close(packed(ids).logits.double(), wide(ids).logits, rtol=1e-4, atol=1e-4)
 
 
 def test_dtype_is_the_one_asked_for(directory: Path) -> None:
