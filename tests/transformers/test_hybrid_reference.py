@@ -7,6 +7,7 @@ import torch
 from hybrid_samples import HYBRIDS, tiny_hybrid
 
 from drafttree.errors import UserError
+from drafttree.transformers import hybrid_state
 from drafttree.transformers.architectures import check_architecture
 from drafttree.transformers.generation import generate
 from drafttree.transformers.hybrid import HybridTarget
@@ -42,13 +43,18 @@ def test_every_node_is_the_models_forward_along_its_path(family: str, dtype: tor
         assert torch.allclose(taps[0, node, :32], stock.hidden_states[1][0, -1], atol=1e-4), node
 
 
+@pytest.mark.parametrize("at_once", [2, 8])
 @pytest.mark.parametrize("leaf", [0, 4, 8])
 @pytest.mark.parametrize("family", HYBRIDS)
-def test_committed_state_is_the_models_own(family: str, leaf: int) -> None:
+def test_committed_state_is_the_models_own(
+    family: str, leaf: int, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also with more layers than a commit takes at once."""
     from transformers import DynamicCache
 
     from drafttree.transformers.compat import cache_keyword
 
+    monkeypatch.setattr(hybrid_state, "REPLAYED_LAYERS", at_once)
     model = tiny_hybrid(family, dtype=torch.float32)
     target = HybridTarget(model, (), 32, len(TREE))
     target.prefill(PROMPT)

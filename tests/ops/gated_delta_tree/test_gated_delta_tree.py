@@ -119,6 +119,17 @@ def test_a_node_feels_its_ancestors_alone():
         assert torch.equal(moved, mask[0, :, node])
 
 
+def test_strong_gates_on_a_long_path_do_not_overflow():
+    """exp(G_t - G_s) of a node and no ancestor of it exceeds the largest number; it must be masked before exp."""
+    generator = torch.Generator().manual_seed(9)
+    parents = [-1, 0, *range(1, 29)] + [0]
+    rows, state = random_rows(1, len(parents), "strong", "positive", generator), random_state(1, generator)
+    rows.g.fill_(-30.0)
+    mask = mask_of([parents], len(parents))
+    expected, _ = gated_delta_paths(*rows.all(), state, mask)
+    assert error(gated_delta_tree(*rows.all(), state, mask), expected) < 1e-10
+
+
 def test_a_leaked_sibling_is_far_above_the_tolerance():
     generator = torch.Generator().manual_seed(6)
     rows, state = random_rows(1, 5, "slow", "positive", generator), random_state(1, generator)
