@@ -46,10 +46,12 @@ def conv_tree(rows: Tensor, window: Tensor, weight: Tensor, taps: Tensor) -> Ten
     """
     wide = torch.promote_types(rows.dtype, torch.float32)
     text = torch.cat([window.to(rows.dtype), rows], dim=1)  # [B, W - 1 + N, C]
+    start = torch.arange(text.shape[0], device=rows.device)[:, None, None] * text.shape[1]
+    places, flat = taps + start, text.flatten(0, 1)
     total = torch.zeros(rows.shape, dtype=wide, device=rows.device)
     for tap in range(weight.shape[-1]):
-        place = taps[:, :, tap, None].expand(rows.shape)
-        total.addcmul_(text.gather(1, place).to(wide), weight[..., None, :, tap].to(wide))
+        read = flat.index_select(0, places[:, :, tap].flatten()).view(rows.shape)
+        total.addcmul_(read.to(wide), weight[..., None, :, tap].to(wide))
     return F.silu(total.to(rows.dtype))
 
 

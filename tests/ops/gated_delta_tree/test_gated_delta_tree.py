@@ -122,7 +122,7 @@ def test_a_node_feels_its_ancestors_alone():
 def test_strong_gates_on_a_long_path_do_not_overflow():
     """exp(G_t - G_s) of a node and no ancestor of it exceeds the largest number; it must be masked before exp."""
     generator = torch.Generator().manual_seed(9)
-    parents = [-1, 0, *range(1, 29)] + [0]
+    parents = [-1, 0, *range(1, 29), 0]
     rows, state = random_rows(1, len(parents), "strong", "positive", generator), random_state(1, generator)
     rows.g.fill_(-30.0)
     mask = mask_of([parents], len(parents))
