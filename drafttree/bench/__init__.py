@@ -1,1 +1,1 @@
-"""Measuring: runs of the three methods, acceptance, identity, and the tables made of them."""
+"""Measuring: runs of the three methods, acceptance, and the tables made of them."""

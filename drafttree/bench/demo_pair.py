@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from drafttree.bench.identity import first_difference
 from drafttree.bench.loops import loops
 from drafttree.bench.offline import RecordedDrafts, record_drafts
 from drafttree.bench.runs import Method, Run, run
 from drafttree.drafter.drafter import Drafter
 from drafttree.sampling import SamplingParams, coupled_scores
+from drafttree.transformers.divergence import first_divergence
 
 BUDGETS = (4, 7, 8, 12, 15, 16, 23, 24, 31, 32)  # 7, 15, ... fill rows of eight together with the root
 GREEDY = SamplingParams()
@@ -49,7 +49,7 @@ def live_record(target: Any, prompt: torch.Tensor, runs: dict[str, Run], params:
     """Raw numbers of the runs, whether they are the same as plain decoding, and whether the output loops."""
     plain = runs["plain"].tokens
     differences = {
-        name: first_difference(target, prompt, plain, result.tokens, params)
+        name: first_divergence(target, prompt, plain, result.tokens, params)
         for name, result in runs.items()
         if name != "plain"
     }

@@ -11,7 +11,6 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from drafttree.bench.identity import Difference, first_difference
 from drafttree.bench.machine import machine_facts
 from drafttree.bench.offline import accepted, record_drafts
 from drafttree.bench.report import method_table, summarise
@@ -25,6 +24,7 @@ from drafttree.drafter.loading import HUB_ID, load_drafter
 from drafttree.errors import UserError
 from drafttree.sampling import SamplingParams
 from drafttree.training.prompts import chat_ids
+from drafttree.transformers.divergence import Divergence, first_divergence
 from drafttree.transformers.loading import load_target
 
 GREEDY = SamplingParams()
@@ -38,7 +38,7 @@ class Compared:
     prompt: Prompt
     sampling: SamplingParams
     runs: dict[str, Run]
-    differences: dict[str, Difference | None]
+    differences: dict[str, Divergence | None]
 
     def as_json(self) -> dict[str, Any]:
         """Raw numbers; the prompt by its name alone."""
@@ -116,12 +116,12 @@ class Comparison:
         """One prompt with every method."""
         ids = self.ids(prompt)
         runs: dict[str, Run] = {}
-        differences: dict[str, Difference | None] = {}
+        differences: dict[str, Divergence | None] = {}
         for method in self.methods:
             result = run(self.model, self.drafter, ids, method, max_new_tokens, params)
             first = next(iter(runs.values()), result)
             runs[method.name] = result
-            differences[method.name] = first_difference(self.model, ids, first.tokens, result.tokens, params)
+            differences[method.name] = first_divergence(self.model, ids, first.tokens, result.tokens, params)
             self.progress.advance(task)
         return Compared(prompt, params, runs, differences)
 
@@ -138,11 +138,12 @@ def _print_tables(console: Console, methods: list[Method], greedy: list[Compared
                 kind = "greedy" if compared.sampling.greedy else "seeded"
                 console.print(
                     f"{compared.prompt.name}, {kind}, {label}: differs from plain at token {found.position}; "
-                    f"the target's own gap between the two tokens there is {found.gap:.2g}"
+                    f"the target's own gap there is {found.gap:.2g}, its rounding {found.noise:.2g}: "
+                    f"{'a near-tie' if found.near_tie else 'an error'}"
                 )
 
 
-def _verdict(differences: list[Difference | None]) -> str:
+def _verdict(differences: list[Divergence | None]) -> str:
     same = sum(difference is None for difference in differences)
     return "yes" if same == len(differences) else f"no: {same} of {len(differences)}"
 
