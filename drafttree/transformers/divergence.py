@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from drafttree.sampling import SamplingParams, gumbel
-from drafttree.sampling.filters import warped
 from drafttree.transformers.target import Target, target_for
 
-ROWS = 16  # as many as a tree has, about
+POSITIONS = 32  # whose rounding is taken
+WAYS = ((1, 1), (16, 1), (8, 2), (5, 3), (4, 4), (2, 8))  # levels of a tree, nodes a level; the first is plain decoding
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class Divergence:
         position: number of the new token, 0 for the first.
         expected, found: the two tokens there; None where an output has ended.
         gap: how far the target is from deciding the other way, given the common text: the distance of the two tokens
-            in logits if greedy, in logits / temperature + noise if sampled; or the distance to the top-k or top-p
-            boundary of a token that a filter removes, where that is larger. Infinite where an output has ended.
-        noise: how much rounding moves such a distance there, measured: the same text through forwards of other widths.
+            in logits if greedy, in logits / temperature + noise if sampled, or a token's distance to the boundary of
+            top-k or top-p where that decides. Infinite where an output has ended.
+        noise: how much rounding moves such a distance, measured: the text before through forwards of other widths.
     """
 
     position: int
@@ -80,71 +80,80 @@ def first_divergence(
     logits = logits_by_width(model, ids)
     scale = 1.0 if params.greedy else params.temperature
     # a distance of two logits moves by twice what one of them may move
-    noise = 2.0 / scale * max(float((row - logits[0]).abs().max()) for row in logits)
-    return Divergence(place, a, b, decision_gap(logits[0], len(ids), a, b, params), noise)
+    noise = 2.0 / scale * float((logits - logits[0]).abs().max())
+    return Divergence(place, a, b, decision_gap(logits[0, -1], len(ids), a, b, params), noise)
 
 
 @torch.inference_mode()
-def logits_by_width(model: Any, ids: Tensor) -> list[Tensor]:
-    """Logits [V] after ``ids`` [T], in float64: the text all at once; its last token alone; in pieces of many rows."""
-    target = target_for(model, (), len(ids), ROWS)
-    try:
-        found = [target.prefill(ids)[0]]
-    finally:
-        target.close()
-    for rows in (1, ROWS):
-        target = target_for(model, (), len(ids), ROWS)
+def logits_by_width(model: Any, ids: Tensor) -> Tensor:
+    """Logits [ways, positions, V] of the last POSITIONS of ``ids`` [T], in float64, computed in several ways.
+
+    The first way is plain decoding's: the text at once, then a row a forward. The second feeds all of it as chains, the
+    others the end of it as trees whose path lies among other nodes.
+    """
+    start = max(0, len(ids) - POSITIONS)
+    found = []
+    for depth, siblings in WAYS:
+        target = target_for(model, (), len(ids), 16)
         try:
-            _commit(target, ids[:-1], rows)
-            # the last token as the root of ``rows`` nodes, all others its children
-            depths = torch.ones(rows, dtype=torch.int64, device=ids.device)
-            depths[0] = 0
-            mask = torch.eye(rows, dtype=torch.bool, device=ids.device)
-            mask[:, 0] = True
-            found.append(target.verify(ids[-1:].expand(rows), depths, mask)[0][0])
+            if siblings == 1 and depth > 1:
+                _feed(target, ids[:start], depth, siblings)
+            elif start:
+                target.prefill(ids[:start])
+            found.append(_feed(target, ids[start:], depth, siblings))
         finally:
             target.close()
-    return [logits.double() for logits in found]
+    return torch.stack(found).double()
 
 
-def _commit(target: Target, ids: Tensor, rows: int) -> None:
-    """Commit ``ids`` at once (``rows`` 1) or as chains of ``rows``."""
-    if rows == 1 and len(ids):
-        target.prefill(ids)
-        return
-    for piece in torch.split(ids, rows) if len(ids) else ():
-        depths = torch.arange(len(piece), device=ids.device)
-        target.verify(piece, depths, depths[:, None] >= depths)
-        target.commit(range(len(piece)))
+def _feed(target: Target, ids: Tensor, depth: int, siblings: int) -> Tensor:
+    """Commit ``ids`` through trees of ``depth`` levels with ``siblings`` nodes each; logits [T, V]."""
+    found = []
+    for piece in torch.split(ids, depth) if len(ids) else ():
+        depths = torch.arange(len(piece), device=ids.device).repeat_interleave(siblings)[: 1 - siblings or None]
+        nodes = torch.arange(len(depths), device=ids.device)
+        on_path = nodes % siblings == 0
+        mask = (on_path & (depths[:, None] > depths)) | (nodes[:, None] == nodes)
+        logits, _ = target.verify(piece[depths], depths, mask)
+        found.append(logits[on_path])
+        target.commit(nodes[on_path].tolist())
+    return torch.cat(found) if found else torch.empty(0)
 
 
 def decision_gap(logits: Tensor, position: int, a: int, b: int, params: SamplingParams) -> float:
-    """See :attr:`Divergence.gap`: ``logits`` [V] float64 for the token at absolute ``position``."""
+    """How far the target is from changing between ``a`` and ``b``; see :attr:`Divergence.gap`.
+
+    ``logits`` [V] float64 for the token at absolute ``position``.
+    """
     if params.greedy:
         return abs(float(logits[a] - logits[b]))
     assert params.seed is not None
     scores = logits / params.temperature
-    noisy = scores + gumbel(params.seed, torch.tensor([position], device=logits.device), len(logits))[0]
-    distances = [abs(float(noisy[a] - noisy[b]))]
-    kept = warped(logits[None], params)[0] > -math.inf
-    for token in (a, b):
-        if not bool(kept[token]):
-            distances.append(_distance_to_filters(scores, token, params))
-    return max(distances)
+    noise = gumbel(params.seed, torch.tensor([position], device=logits.device), len(logits))[0]
+    if float(scores[a] + noise[a]) < float(scores[b] + noise[b]):
+        a, b = b, a
+    apart = float(scores[a] + noise[a] - scores[b] - noise[b])
+    margin_a, margin_b = (filter_margin(scores, token, params) for token in (a, b))
+    if margin_a > 0:  # a wins: b has to come level, or a to fall to a filter; and b has to be kept
+        return max(min(apart, margin_a), -margin_b, 0.0)
+    return max(-margin_a, -margin_b)  # b wins for want of a
 
 
-def _distance_to_filters(scores: Tensor, token: int, params: SamplingParams) -> float:
-    """How far a removed ``token`` is from staying, in ``scores`` [V]: the most over the filters that remove it."""
-    distance = 0.0
-    if params.top_k is not None:
-        last = scores.topk(min(params.top_k, len(scores))).values[-1]
-        distance = max(distance, float(last - scores[token]))
+def filter_margin(scores: Tensor, token: int, params: SamplingParams) -> float:
+    """How far ``token`` is from being removed by top-k or top-p (or, below 0, from being kept), in ``scores`` [V]."""
+    margin = math.inf
+    if params.top_k is not None and params.top_k < len(scores):
+        last, first_removed = scores.topk(params.top_k + 1).values[-2:]
+        kept = bool(scores[token] >= last)
+        margin = float(scores[token] - (first_removed if kept else last))
+        if not kept:
+            return margin
         scores = scores.masked_fill(scores < last, -math.inf)
-    if params.top_p is not None and params.top_p < 1.0 and bool(scores[token] > -math.inf):
+    if params.top_p is not None and params.top_p < 1.0 and bool((scores > scores[token]).any()):
         below = float(scores.softmax(-1)[scores <= scores[token]].sum())
         # removed while the mass up to it stays within 1 - top_p; logits that move by e move log-odds of a mass by 2 e
-        distance = max(distance, _log_odds(1.0 - params.top_p) - _log_odds(below))
-    return distance
+        margin = min(margin, _log_odds(below) - _log_odds(1.0 - params.top_p))
+    return margin
 
 
 def _log_odds(share: float) -> float:

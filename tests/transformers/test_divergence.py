@@ -7,7 +7,8 @@ import torch
 from saved_models import tiny_model
 
 from drafttree.sampling import SamplingParams, choose, filtered_log_probs, gumbel
-from drafttree.transformers.divergence import decision_gap, first_divergence, logits_by_width
+from drafttree.sampling.filters import warped
+from drafttree.transformers.divergence import decision_gap, filter_margin, first_divergence, logits_by_width
 
 TARGET = tiny_model().double()
 PROMPT = torch.tensor([[5, 9, 12]])
@@ -49,32 +50,52 @@ def test_sampled_gap_counts_filters_and_noise() -> None:
     assert found.gap == pytest.approx(float(scores[best] - scores[second]), abs=1e-9)
 
 
-def test_a_token_that_top_k_removes_is_as_far_as_the_last_one_kept() -> None:
-    logits = logits_after([4])
-    order = logits.argsort(descending=True).tolist()
-    params = SamplingParams(temperature=0.5, top_k=8, seed=3)
-    noise = gumbel(3, torch.tensor([4]), len(logits))[0]
-    for kept, removed in ((order[7], order[8]), (order[0], order[30])):
-        boundary = float(logits[order[7]] - logits[removed]) / 0.5
-        apart = abs(float((logits[kept] - logits[removed]) / 0.5 + noise[kept] - noise[removed]))
-        assert decision_gap(logits, 4, kept, removed, params) == pytest.approx(max(boundary, apart))
+def test_margin_of_top_k() -> None:
+    scores = torch.tensor([5.0, 1.0, 4.0, 3.5, 0.0], dtype=torch.float64)
+    params = SamplingParams(temperature=1.0, top_k=2, seed=0)
+    margins = [filter_margin(scores, token, params) for token in range(5)]
+    assert margins == [1.5, -3.0, 0.5, -0.5, -4.0]  # kept: above the third; removed: below the second
+    assert filter_margin(scores, 4, SamplingParams(temperature=1.0, top_k=5, seed=0)) == float("inf")
 
 
-def test_a_token_that_top_p_removes_is_far_unless_its_mass_is_at_the_boundary() -> None:
+def test_margin_of_top_p() -> None:
     scores = torch.tensor([0.5, 0.3, 0.15, 0.05], dtype=torch.float64).log()
-    noise = gumbel(5, torch.tensor([4]), 4)[0]
-    apart = abs(float(scores[0] - scores[3] + noise[0] - noise[3]))
-    far = decision_gap(scores, 4, 0, 3, SamplingParams(temperature=1.0, top_p=0.5, seed=5))
-    assert far == pytest.approx(max(apart, 2.944439), abs=1e-5)  # log-odds of 0.5 less those of 0.05
-    near = decision_gap(scores, 4, 0, 3, SamplingParams(temperature=1.0, top_p=0.95 - 1e-9, seed=5))
-    assert near == pytest.approx(apart)  # 1 - top_p is hardly more than the mass of the token
+    for top_p, kept in ((0.4, [0]), (0.7, [0, 1]), (0.9, [0, 1, 2]), (0.96, [0, 1, 2, 3])):
+        params = SamplingParams(temperature=1.0, top_p=top_p, seed=0)
+        assert [token for token in range(4) if filter_margin(scores, token, params) > 0] == kept
+        assert (warped(scores[None], params)[0] > -1e9).nonzero().flatten().tolist() == kept
+    params = SamplingParams(temperature=1.0, top_p=0.5, seed=0)
+    assert filter_margin(scores, 3, params) == pytest.approx(-2.944439, abs=1e-5)  # log-odds of 0.05 less those of 0.5
+    nearly = SamplingParams(temperature=1.0, top_p=0.95 + 1e-9, seed=0)
+    assert 0 < filter_margin(scores, 3, nearly) < 1e-7
+    both = SamplingParams(temperature=1.0, top_k=3, top_p=0.95, seed=0)
+    assert filter_margin(scores, 3, both) == pytest.approx(float(scores[3] - scores[2]))
+
+
+def test_gap_counts_what_would_have_to_change() -> None:
+    scores = torch.tensor([0.5, 0.3, 0.15, 0.05], dtype=torch.float64).log()
+    for seed in range(40):
+        noise = gumbel(seed, torch.tensor([4]), 4)[0]
+        sampled = SamplingParams(temperature=1.0, seed=seed)
+        apart = float(scores[0] + noise[0] - scores[3] - noise[3])
+        assert decision_gap(scores, 4, 0, 3, sampled) == pytest.approx(abs(apart))
+        filtered = SamplingParams(temperature=1.0, top_p=0.949, seed=seed)
+        margin = filter_margin(scores, 3, filtered)  # just removed
+        assert -0.03 < margin < 0
+        # 3 would win if it were kept: it only has to be kept; else it has to win, too
+        expected = -margin if apart < 0 else max(apart, -margin)
+        for pair in ((0, 3), (3, 0)):
+            assert decision_gap(scores, 4, *pair, filtered) == pytest.approx(expected)
 
 
 def test_noise_is_what_rounding_does_to_a_forward() -> None:
-    wide = logits_by_width(TARGET, PROMPT[0])
-    narrow = logits_by_width(tiny_model().float(), PROMPT[0])
-    for rows in (*wide, *narrow):
-        torch.testing.assert_close(rows, logits_after([]), rtol=0, atol=1e-4)
+    for common in ([], [7] * 11, [9] * 29, [4] * 40):
+        for model in (TARGET, tiny_model().float()):
+            found = logits_by_width(model, torch.tensor([*PROMPT[0].tolist(), *common]))
+            assert found.shape == (6, min(32, 3 + len(common)), 64)
+            for way in found:
+                torch.testing.assert_close(way[-1], logits_after(common), rtol=0, atol=1e-4)
+                torch.testing.assert_close(way, found[0], rtol=0, atol=1e-4)
     exact = first_divergence(TARGET, PROMPT, [4, 8], [4, 9], GREEDY)
     rounded = first_divergence(tiny_model().float(), PROMPT, [4, 8], [4, 9], GREEDY)
     assert exact is not None and rounded is not None
