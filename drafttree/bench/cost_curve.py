@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable
-from functools import partial
-from time import perf_counter
 from typing import Any
 
 import torch
 
 from drafttree.drafter.drafter import Drafter
+from drafttree.transformers.calibrate import WIDTHS, cost_curve, medians
 from drafttree.transformers.target import target_for
 from drafttree.tree import build_tree
 
-WIDTHS = (0, 4, 7, 8, 12, 15, 16, 23, 24, 31, 32)
+__all__ = ["WIDTHS", "best_budget", "measure_costs"]
 
 
 @torch.inference_mode()
@@ -24,37 +21,21 @@ def measure_costs(target: Any, drafter: Drafter, *, context: int = 256, repeats:
     Random tokens behind ``context`` random ones: the time does not depend on what they say.
     """
     device = next(target.parameters()).device
-    facts = target_for(target, drafter.config.target_layer_ids, context + 1, max(WIDTHS))
+    verify = cost_curve(target, WIDTHS, context=context, repeats=repeats)
+    facts = target_for(target, drafter.config.target_layer_ids, context + 1, 0)
     generator = torch.Generator().manual_seed(0)
     vocabulary = target.config.get_text_config().vocab_size
     ids = torch.randint(0, vocabulary, (context,), generator=generator).to(device)
     try:
         _, taps = facts.prefill(ids)
-        assert taps is not None
-        memory = drafter.new_context(context + drafter.config.block_size)
-        drafter.extend(memory, taps, 0)
-        logits = drafter.draft(memory, 0)
-        verify = {}
-        for width in WIDTHS:
-            tree = build_tree(logits, width)
-            rows = (torch.cat([ids[:1], tree.tokens]), tree.node_depths(), tree.ancestor_mask())
-            verify[str(width)] = _median(partial(facts.verify, *rows), repeats, device)
-        draft = _median(lambda: build_tree(drafter.draft(memory, 0), 16), repeats, device)
     finally:
         facts.close()
-    return {"context": context, "verify": verify, "draft": draft}
-
-
-def _median(call: Callable[[], object], repeats: int, device: torch.device) -> float:
-    call()
-    seconds = []
-    for _ in range(repeats):
-        start = perf_counter()
-        call()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        seconds.append(perf_counter() - start)
-    return round(1e3 * statistics.median(seconds), 3)
+    assert taps is not None
+    memory = drafter.new_context(context + drafter.config.block_size)
+    drafter.extend(memory, taps, 0)
+    draft = medians({0: lambda: build_tree(drafter.draft(memory, 0), 16)}, repeats, device)[0]
+    milliseconds = {str(width): round(1e3 * seconds, 3) for width, seconds in verify.items()}
+    return {"context": context, "verify": milliseconds, "draft": round(1e3 * draft, 3)}
 
 
 def best_budget(costs: dict[str, Any], offline: dict[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from time import perf_counter
 from typing import Any, Literal
 
 import torch
@@ -64,8 +65,10 @@ def generate(
         stop_token_ids=stop_token_ids,
     )
     result = Generation(seed=None if params.greedy else request.params.seed)
+    start = perf_counter()
     for _ in _decode(target, drafter, request, result):
         pass
+    result.wall_seconds = perf_counter() - start
     return result
 
 
@@ -122,6 +125,7 @@ def _decode(model: Any, drafter: Drafter | None, request: Request, result: Gener
             anchor = step.bonus
             kept = list(_emit(result, request, emitted))
             result.acceptance_lengths.append(len(kept))
+            result.paths.append(step.path)
             yield from kept
     finally:
         target.close()
