@@ -29,6 +29,11 @@ def check_architecture(values: Mapping[str, Any], source: object) -> None:
         raise UserError.field(source, "model_type", kind, f"a supported architecture: {names}")
     if values.get("quantization_config") is not None:
         raise UserError(f"{source}: quantization_config: found one, expected unquantised weights")
+    for name in ("rope_parameters", "rope_scaling"):
+        rope = values.get(name)
+        if isinstance(rope, Mapping) and "longrope" in (rope.get("rope_type"), rope.get("type")):
+            # its frequencies change with the last position of a forward: a tree that reaches over would turn them early
+            raise UserError.field(source, f"{name}.rope_type", "longrope", "one that does not depend on the length")
     layer_types = values.get("layer_types")
     if layer_types is not None and not isinstance(layer_types, list):
         raise UserError.field(source, "layer_types", layer_types, "a list, one entry a layer")

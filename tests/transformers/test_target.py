@@ -10,7 +10,7 @@ from engine_samples import FAMILIES, OracleDrafter, tiny_target
 from transformers import GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM
 
 from drafttree.errors import UserError
-from drafttree.transformers.architectures import SUPPORTED
+from drafttree.transformers.architectures import SUPPORTED, check_architecture
 from drafttree.transformers.generation import generate
 from drafttree.transformers.target import DenseTarget, target_for
 from drafttree.transformers.tree_mask import TreeMask
@@ -113,6 +113,15 @@ def test_sliding_layers_are_refused_by_name(family: str) -> None:
     with pytest.raises(UserError, match=r"sliding"):
         target_for(tiny_target(family, **options), (), 10, 3)
     target_for(tiny_target(family, use_sliding_window=False, sliding_window=4), (), 10, 3).close()
+
+
+@pytest.mark.parametrize("name", ["rope_parameters", "rope_scaling"])
+@pytest.mark.parametrize("key", ["rope_type", "type"])
+def test_rotation_that_depends_on_the_length_is_refused(name: str, key: str) -> None:
+    values = {"model_type": "llama", name: {key: "longrope", "rope_theta": 10000.0}}
+    with pytest.raises(UserError, match=r"config.json: .*longrope"):
+        check_architecture(values, "config.json")
+    check_architecture({"model_type": "llama", name: {key: "llama3"}}, "config.json")
 
 
 def test_attention_without_a_mask_is_refused() -> None:
