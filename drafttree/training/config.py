@@ -8,7 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field
 class TrainingConfig(BaseModel):
     """Everything that changes the result of a run; saved beside the drafter.
 
-    Defaults follow the DFlash recipe (AdamW 6e-4, cosine, 4% warm-up, clip 1.0, loss weight exp(-(k - 1) / decay)).
+    Defaults follow the DFlash recipe (cosine, 4% warm-up, clip 1.0, loss weight exp(-(k - 1) / decay)) but for the
+    optimiser: Muon for the matrices learned several times faster than AdamW.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -32,7 +33,7 @@ class TrainingConfig(BaseModel):
     epochs: float = Field(6.0, gt=0)
     batch_sequences: int = Field(64, ge=1)
     anchors: int = Field(64, ge=1, le=512)
-    learning_rate: float = Field(6e-4, gt=0)
+    learning_rate: float = Field(2e-3, gt=0)
     warmup: float = Field(0.04, ge=0, lt=1)
     weight_decay: float = Field(0.01, ge=0)
     clip: float = Field(1.0, gt=0)

@@ -58,9 +58,11 @@ class Trainer:
         self.total_steps = max(1, round(config.epochs * math.ceil(len(self.training) / config.batch_sequences)))
         matrices = [p for p in self.network.parameters() if p.ndim >= 2]
         vectors = [p for p in self.network.parameters() if p.ndim < 2]
-        groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
-        self.optimiser = torch.optim.AdamW(
-            groups, lr=config.learning_rate, betas=(0.9, 0.95), fused=self.device.type == "cuda"
+        rate = config.learning_rate
+        # Muon's update has the size of AdamW's, so one learning rate serves both
+        self.optimisers: tuple[torch.optim.Optimizer, ...] = (
+            torch.optim.Muon(matrices, lr=rate, weight_decay=config.weight_decay, adjust_lr_fn="match_rms_adamw"),
+            torch.optim.AdamW(vectors, lr=rate, weight_decay=0.0, betas=(0.9, 0.95)),
         )
         self.step = 0
 
@@ -80,7 +82,7 @@ class Trainer:
             "step": self.step,
             "network": self.network.state_dict(),
             "scale": self.store.scale,
-            "optimiser": self.optimiser.state_dict(),
+            "optimisers": [optimiser.state_dict() for optimiser in self.optimisers],
         }
         torch.save(state, temporary)
         os.replace(temporary, self.out / CHECKPOINT)
@@ -99,7 +101,8 @@ class Trainer:
             raise UserError(f"{file}: belongs to a run with other settings; delete it or choose another --out")
         self.network.load_state_dict(state["network"])
         self.store.scale = state["scale"]
-        self.optimiser.load_state_dict(state["optimiser"])
+        for optimiser, kept in zip(self.optimisers, state["optimisers"], strict=True):
+            optimiser.load_state_dict(kept)
         self.step = int(step)
         return True
 
@@ -157,10 +160,11 @@ class Trainer:
             )
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(self.network.parameters(), self.config.clip)
-        for group in self.optimiser.param_groups:
-            group["lr"] = self.learning_rate(self.step)
-        self.optimiser.step()
-        self.optimiser.zero_grad(set_to_none=True)
+        for optimiser in self.optimisers:
+            for group in optimiser.param_groups:
+                group["lr"] = self.learning_rate(self.step)
+            optimiser.step()
+            optimiser.zero_grad(set_to_none=True)
         return loss.detach(), accuracy
 
     def finished(self) -> DFlashDrafter:
