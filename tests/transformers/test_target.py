@@ -87,13 +87,17 @@ def test_buffers_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_mask_shows_committed_text_and_ancestors() -> None:
     for attention, dtype in (("sdpa", torch.float32), ("eager", torch.float32)):
-        mask = TreeMask(4, 20, attention, dtype, torch.device("cpu"))
+        mask = TreeMask(6, 20, attention, dtype, torch.device("cpu"))
         mask.view(3, torch.ones(4, 4, dtype=torch.bool))  # an earlier, wider step leaves its square behind
         square = torch.tensor([[1, 0, 0], [1, 1, 0], [1, 0, 1]], dtype=torch.bool)
         found = mask.view(5, square)
         assert found.shape == (1, 1, 3, 8)
         seen = found[0, 0] if attention == "sdpa" else found[0, 0] == 0
         assert bool(seen[:, :5].all()) and torch.equal(seen[:, 5:], square)
+        mask.view(6, square[:1, :1])  # a narrow step: the wider one after it sees all text in all rows
+        wide = mask.view(9, torch.eye(6, dtype=torch.bool))[0, 0]
+        seen = wide if attention == "sdpa" else wide == 0
+        assert bool(seen[:, :9].all()) and torch.equal(seen[:, 9:], torch.eye(6, dtype=torch.bool))
 
 
 def test_other_architectures_are_refused_with_the_supported_ones() -> None:
