@@ -17,7 +17,7 @@ from drafttree.sampling import SamplingParams, gumbel
 from drafttree.transformers.target import Target, target_for
 
 POSITIONS = 32  # whose rounding is taken
-WAYS = ((1, 1), (16, 1), (8, 2), (5, 3), (4, 4), (2, 8))  # levels of a tree, nodes a level; the first is plain decoding
+WAYS = ((1, 1), (16, 1), (8, 2), (4, 4))  # levels of a tree, nodes a level; the first is plain decoding
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Divergence:
         gap: how far the target is from deciding the other way, given the common text: the distance of the two tokens
             in logits if greedy, in logits / temperature + noise if sampled, or a token's distance to the boundary of
             top-k or top-p where that decides. Infinite where an output has ended.
-        noise: how much rounding moves such a distance, measured: the text before through forwards of other widths.
+        noise: how much rounding moves such a distance, measured: the text before in other ways.
     """
 
     position: int
@@ -76,48 +76,43 @@ def first_divergence(
         return Divergence(place, a, b, math.inf, 0.0)
     a, b = pairs[place]
     prompt = prompt.flatten()
-    ids = torch.cat([prompt, prompt.new_tensor(expected[:place])])
-    logits = logits_by_width(model, ids)
+    logits = logits_by_way(model, prompt, prompt.new_tensor(expected[:place]))
     scale = 1.0 if params.greedy else params.temperature
     # a distance of two logits moves by twice what one of them may move
     noise = 2.0 / scale * float((logits - logits[0]).abs().max())
-    return Divergence(place, a, b, decision_gap(logits[0, -1], len(ids), a, b, params), noise)
+    return Divergence(place, a, b, decision_gap(logits[0, -1], len(prompt) + place, a, b, params), noise)
 
 
 @torch.inference_mode()
-def logits_by_width(model: Any, ids: Tensor) -> Tensor:
-    """Logits [ways, positions, V] of the last POSITIONS of ``ids`` [T], in float64, computed in several ways.
+def logits_by_way(model: Any, prompt: Tensor, new: Tensor) -> Tensor:
+    """Logits [ways, positions, V] after the last POSITIONS tokens of ``prompt`` [T] and ``new`` [N], in float64.
 
-    The first way is plain decoding's: the text at once, then a row a forward. The second feeds all of it as chains, the
-    others the end of it as trees whose path lies among other nodes.
+    The first way is plain decoding's own, the others commit ``new`` in chains, and in trees whose path lies among other
+    nodes. The prompt's tokens but the last are left out.
     """
-    start = max(0, len(ids) - POSITIONS)
     found = []
     for depth, siblings in WAYS:
-        target = target_for(model, (), len(ids), 16)
+        target = target_for(model, (), len(prompt) + len(new), 16)
         try:
-            if siblings == 1 and depth > 1:
-                _feed(target, ids[:start], depth, siblings)
-            elif start:
-                target.prefill(ids[:start])
-            found.append(_feed(target, ids[start:], depth, siblings))
+            rows = [target.prefill(prompt)[0][None]]
+            for piece in torch.split(new, depth) if len(new) else ():
+                rows.append(_commit(target, piece, siblings))
+                rows = [torch.cat(rows)[-POSITIONS:]]
+            found.append(rows[0])
         finally:
             target.close()
     return torch.stack(found).double()
 
 
-def _feed(target: Target, ids: Tensor, depth: int, siblings: int) -> Tensor:
-    """Commit ``ids`` through trees of ``depth`` levels with ``siblings`` nodes each; logits [T, V]."""
-    found = []
-    for piece in torch.split(ids, depth) if len(ids) else ():
-        depths = torch.arange(len(piece), device=ids.device).repeat_interleave(siblings)[: 1 - siblings or None]
-        nodes = torch.arange(len(depths), device=ids.device)
-        on_path = nodes % siblings == 0
-        mask = (on_path & (depths[:, None] > depths)) | (nodes[:, None] == nodes)
-        logits, _ = target.verify(piece[depths], depths, mask)
-        found.append(logits[on_path])
-        target.commit(nodes[on_path].tolist())
-    return torch.cat(found) if found else torch.empty(0)
+def _commit(target: Target, path: Tensor, siblings: int) -> Tensor:
+    """Commit ``path`` [T] through a tree with ``siblings`` nodes a level; logits [T, V] of the path."""
+    depths = torch.arange(len(path), device=path.device).repeat_interleave(siblings)
+    nodes = torch.arange(len(depths), device=path.device)
+    on_path = nodes % siblings == 0
+    mask = (on_path & (depths[:, None] > depths)) | (nodes[:, None] == nodes)
+    logits, _ = target.verify(path[depths], depths, mask)
+    target.commit(nodes[on_path].tolist())
+    return logits[on_path]
 
 
 def decision_gap(logits: Tensor, position: int, a: int, b: int, params: SamplingParams) -> float:

@@ -8,7 +8,7 @@ from saved_models import tiny_model
 
 from drafttree.sampling import SamplingParams, choose, filtered_log_probs, gumbel
 from drafttree.sampling.filters import warped
-from drafttree.transformers.divergence import decision_gap, filter_margin, first_divergence, logits_by_width
+from drafttree.transformers.divergence import decision_gap, filter_margin, first_divergence, logits_by_way
 
 TARGET = tiny_model().double()
 PROMPT = torch.tensor([[5, 9, 12]])
@@ -91,8 +91,8 @@ def test_gap_counts_what_would_have_to_change() -> None:
 def test_noise_is_what_rounding_does_to_a_forward() -> None:
     for common in ([], [7] * 11, [9] * 29, [4] * 40):
         for model in (TARGET, tiny_model().float()):
-            found = logits_by_width(model, torch.tensor([*PROMPT[0].tolist(), *common]))
-            assert found.shape == (6, min(32, 3 + len(common)), 64)
+            found = logits_by_way(model, PROMPT[0], torch.tensor(common, dtype=torch.long))
+            assert found.shape == (4, min(32, 1 + len(common)), 64)
             for way in found:
                 torch.testing.assert_close(way[-1], logits_after(common), rtol=0, atol=1e-4)
                 torch.testing.assert_close(way, found[0], rtol=0, atol=1e-4)
@@ -103,7 +103,7 @@ def test_noise_is_what_rounding_does_to_a_forward() -> None:
     assert not exact.near_tie and not rounded.near_tie
 
 
-@pytest.mark.parametrize("common", [[], [7] * 12, [3] * 40])
+@pytest.mark.parametrize("common", [[7], [7] * 12, [3] * 40])
 def test_a_tie_is_told_from_an_error(common: list[int]) -> None:
     """Two rows of the head that differ in the last bit: no method can be held to either of their tokens."""
     target = tiny_model().float()
@@ -111,6 +111,8 @@ def test_a_tie_is_told_from_an_error(common: list[int]) -> None:
     weight[9] = weight[8] * (1 + 2**-22)
     found = first_divergence(target, PROMPT, [*common, 8], [*common, 9], GREEDY)
     assert found is not None and found.gap > 0 and found.near_tie
+    first = first_divergence(target, PROMPT, [8], [9], GREEDY)  # all methods take it from the same forward
+    assert first is not None and 0 < first.gap < 1e-5 and not first.near_tie
     error = first_divergence(target, PROMPT, [*common, 8], [*common, 10], GREEDY)
     assert error is not None and not error.near_tie
 
