@@ -54,7 +54,6 @@ class Trainer:
         )
         initialise(self.network, config.seed)
         self.network.to(self.device)
-        self.store.even_out()
         self.total_steps = max(1, round(config.epochs * math.ceil(len(self.training) / config.batch_sequences)))
         matrices = [p for p in self.network.parameters() if p.ndim >= 2]
         vectors = [p for p in self.network.parameters() if p.ndim < 2]
@@ -109,6 +108,8 @@ class Trainer:
     def run(self, progress: Progress, report: Callable[[dict[str, Any]], None]) -> dict[str, Acceptance]:
         """Train to the end; calls ``report`` with loss, accuracy by slot and the held-out acceptance of every set."""
         config = self.config
+        if self.step == 0:  # a resumed run has its scale from the checkpoint
+            self.store.even_out()
         task = progress.add_task("states of the target", total=len(self.store), visible=config.keep_taps)
         for done in self.store.fill():
             progress.update(task, completed=done)

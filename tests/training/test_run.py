@@ -14,6 +14,7 @@ from training_samples import tiny_target, tiny_tokenizer
 from drafttree.drafter.loading import load_drafter
 from drafttree.errors import UserError
 from drafttree.training.config import TrainingConfig
+from drafttree.training.data import draft_hidden
 from drafttree.training.run import TrainingRun
 from drafttree.training.trainer import Trainer
 from drafttree.transformers.generation import generate
@@ -50,6 +51,20 @@ def test_a_run_learns_and_its_drafter_loads_and_drafts(tmp_path: Path) -> None:
     assert chain.tokens == plain.tokens and chain.tau > 2.0
     facts = json.loads((tmp_path / "drafter" / "training.json").read_text())
     assert facts["acceptance"].keys() == {"held-out", "own"}
+
+
+def test_a_finished_drafter_takes_the_targets_states_as_they_are(tmp_path: Path) -> None:
+    target = tiny_target()
+    training, sets = start(tmp_path, settings(own_prompts=0), target).responses(PROMPTS, {})
+    trainer = Trainer(target, settings(), training, sets, tmp_path)
+    raw = trainer.store.batch([0, 1])
+    trainer.store.even_out()
+    scale = trainer.store.scale
+    assert float(scale.max() / scale.min()) > 1.2  # there is something to even out
+    anchors = torch.tensor([[6, 9, 14], [6, 8, 20]])
+    embedding = target.get_input_embeddings()
+    expected = draft_hidden(trainer.network, embedding, trainer.store.batch([0, 1]), anchors)
+    assert torch.allclose(draft_hidden(trainer.finished(), embedding, raw, anchors), expected, atol=1e-4)
 
 
 def test_responses_are_the_targets_greedy_ones(tmp_path: Path) -> None:
