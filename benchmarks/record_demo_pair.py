@@ -22,12 +22,13 @@ from drafttree.bench.machine import machine_facts, weights_digest
 from drafttree.bench.pair_summary import summarise_records, summarise_sampled
 from drafttree.bench.records import Records
 from drafttree.bench.runs import Method, run
-from drafttree.demo.cache import default_cache, write_atomically
+from drafttree.demo.cache import default_cache
 from drafttree.demo.default_drafter import default_drafter
 from drafttree.demo.prompts import HUMANEVAL, MT_BENCH, read_set
 from drafttree.demo.target import NAME, demo_target
 from drafttree.drafter.loading import load_drafter
 from drafttree.errors import UserError
+from drafttree.files import write_atomically
 from drafttree.sampling import SamplingParams
 from drafttree.training.prompts import chat_ids
 from drafttree.transformers.loading import load_target

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from drafttree.bench.machine import machine_facts
-from drafttree.demo.cache import write_atomically
+from drafttree.files import write_atomically
 
 SLOWEST = 20
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from drafttree.bench.pair_summary import live_markdown, markdown, stage_markdown, tau_markdown
-from drafttree.demo.cache import write_atomically
+from drafttree.files import write_atomically
 
 
 def tables(summary: dict[str, Any]) -> dict[str, str]:

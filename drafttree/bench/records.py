@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from drafttree.demo.cache import write_atomically
 from drafttree.errors import UserError
+from drafttree.files import write_atomically
 
 
 class Records:

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from drafttree.errors import UserError
+from drafttree.files import PART
 
-PART = ".part-"
 STALE_SECONDS = 24 * 3600.0
 
 
@@ -50,27 +50,3 @@ def _remove_stale(folder: Path) -> None:
     for path in folder.glob(f"*{PART}*"):
         if time.time() - path.stat().st_mtime > STALE_SECONDS:
             shutil.rmtree(path, ignore_errors=True)
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write ``text`` to ``path``; a reader sees the old file or the new one. UserError if that cannot be done."""
-    part = path.with_name(f"{path.name}{PART}{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(text, encoding="utf-8")
-        os.replace(part, path)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from None
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def check_writable(path: Path) -> None:
-    """UserError unless ``write_atomically`` can write ``path``: told before the work whose result goes there."""
-    part = path.with_name(f"{path.name}{PART}{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.touch()
-        part.unlink()
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from None

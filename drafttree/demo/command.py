@@ -15,13 +15,14 @@ from drafttree.bench.machine import machine_facts
 from drafttree.bench.offline import accepted, record_drafts
 from drafttree.bench.report import method_table, summarise
 from drafttree.bench.runs import Method, Run, run
-from drafttree.demo.cache import check_writable, default_cache, write_atomically
+from drafttree.demo.cache import default_cache
 from drafttree.demo.default_drafter import default_drafter
 from drafttree.demo.drawing import draw_tree
 from drafttree.demo.prompts import HUMANEVAL, Prompt, demo_prompts
 from drafttree.demo.target import NAME, demo_target
 from drafttree.drafter.loading import HUB_ID, load_drafter
 from drafttree.errors import UserError
+from drafttree.files import check_writable, write_atomically
 from drafttree.sampling import SamplingParams
 from drafttree.training.prompts import chat_ids
 from drafttree.transformers.divergence import Divergence, first_divergence

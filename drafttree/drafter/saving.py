@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 
 from drafttree.drafter.config import DrafterConfig
 from drafttree.drafter.network import DFlashDrafter
+from drafttree.files import write_atomically
 
 
 def save_drafter(
@@ -31,9 +32,7 @@ def save_drafter(
     part = folder / "model.safetensors.part"
     save_file(weights, part, metadata={"format": "pt"})
     os.replace(part, folder / "model.safetensors")
-    part = folder / "config.json.part"
-    part.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
-    os.replace(part, folder / "config.json")
+    write_atomically(folder / "config.json", json.dumps(values, indent=2) + "\n")
 
 
 def z_lab_values(config: DrafterConfig, dtype: torch.dtype) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,14 @@ from rich.progress import Progress
 
 from drafttree.drafter.saving import save_drafter
 from drafttree.errors import UserError
+from drafttree.files import write_atomically
 from drafttree.training.config import TrainingConfig
 from drafttree.training.evaluate import Acceptance
 from drafttree.training.prompts import chat_ids, own_prompts, user_prefix
 from drafttree.training.responses import generate_responses
 from drafttree.training.shards import Job, Response, read_shards
 from drafttree.training.trainer import Trainer
+from drafttree.transformers.request import stop_ids
 
 OWN_PROMPT_TOKENS = 96
 
@@ -34,7 +35,7 @@ class TrainingRun:
     ) -> None:
         self.target, self.tokenizer, self.config, self.out = target, tokenizer, config, out
         self.slots, self.progress = slots, progress
-        self.stop_token_ids = stop_tokens(target)
+        self.stop_token_ids = set(stop_ids(target))
 
     def generate(self, name: str, jobs: list[Job], max_new_tokens: int, label: str) -> list[Response]:
         """The responses to ``jobs``, from the folder ``name`` or made now; in the order of the jobs."""
@@ -101,9 +102,7 @@ class TrainingRun:
             "steps": trainer.step,
             "acceptance": {name: vars(a) for name, a in acceptance.items()},
         }
-        temporary = directory / ".training.json.tmp"
-        temporary.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-        os.replace(temporary, directory / "training.json")
+        write_atomically(directory / "training.json", json.dumps(facts, indent=1) + "\n")
 
 
 def split(prompts: list[str], held_out: int) -> tuple[list[str], list[str]]:
@@ -114,16 +113,6 @@ def split(prompts: list[str], held_out: int) -> tuple[list[str], list[str]]:
     ordered = sorted(distinct, key=lambda text: hashlib.sha256(text.encode()).digest())
     chosen = set(ordered[:held_out])
     return [text for text in distinct if text not in chosen], ordered[:held_out]
-
-
-def stop_tokens(target: Any) -> set[int]:
-    """End-of-text ids of ``target``, from its generation settings or its configuration."""
-    found = target.generation_config.eos_token_id
-    if found is None:
-        found = target.config.get_text_config().eos_token_id
-    if found is None:
-        return set()
-    return set(found) if isinstance(found, list | tuple) else {int(found)}
 
 
 def _append(file: Path, row: dict[str, Any]) -> None:

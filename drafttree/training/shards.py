@@ -14,6 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from drafttree.errors import UserError
+from drafttree.files import write_atomically
 
 
 @dataclass(frozen=True)
@@ -75,9 +76,7 @@ def claim(directory: Path, jobs: list[Job], max_new_tokens: int) -> None:
     note = {"jobs": len(jobs), "max_new_tokens": max_new_tokens, "sha256": digest}
     file = directory / "jobs.json"
     if not file.exists():
-        temporary = directory / ".jobs.json.tmp"
-        temporary.write_text(json.dumps(note, indent=1) + "\n", encoding="utf-8")
-        os.replace(temporary, file)
+        write_atomically(file, json.dumps(note, indent=1) + "\n")
         return
     try:
         found = json.loads(file.read_text(encoding="utf-8"))

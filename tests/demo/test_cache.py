@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from drafttree.demo.cache import new_entry, write_atomically
+from drafttree.demo.cache import new_entry
 from drafttree.errors import UserError
+from drafttree.files import write_atomically
 
 
 def test_an_entry_appears_when_it_is_complete(tmp_path: Path) -> None:
