@@ -26,13 +26,13 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from transformers import DynamicCache, Qwen3Config
 
 from drafttree.bench.demo_pair import evenly
 from drafttree.bench.machine import machine_facts, weights_digest
 from drafttree.bench.records import Records
 from drafttree.bench.runs import Method, run
+from drafttree.bench.script import run_script
 from drafttree.demo.cache import default_cache
 from drafttree.demo.default_drafter import default_drafter
 from drafttree.demo.prompts import HUMANEVAL, MT_BENCH, read_set
@@ -40,6 +40,7 @@ from drafttree.demo.target import NAME, demo_target
 from drafttree.drafter.loading import load_drafter
 from drafttree.errors import UserError
 from drafttree.files import write_atomically
+from drafttree.progress import progress_bar
 from drafttree.sampling import SamplingParams
 from drafttree.training.prompts import chat_ids
 from drafttree.transformers.loading import load_target
@@ -174,8 +175,7 @@ def main() -> None:
     }  # fmt: skip
     records = Records(options.out / "records.jsonl", settings)
     chosen = [p for name in (HUMANEVAL, MT_BENCH) for p in evenly(read_set(name, options.cache_dir), options.prompts)]
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
+    with progress_bar(console) as progress:
         task = progress.add_task("DDTree authors' program and ours", total=len(chosen))
         warm = torch.tensor([chat_ids(tokenizer, "Hello")])
         compare(peer, network, target, drafter, warm, options.budget, 8, 0)
@@ -191,10 +191,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except UserError as error:
-        print(f"peer_ddtree: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run_script("peer_ddtree", main)

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from drafttree.bench.cost_curve import best_budget, measure_costs
 from drafttree.bench.demo_pair import evenly, greedy_record, sampled_record
@@ -22,13 +20,14 @@ from drafttree.bench.machine import machine_facts, weights_digest
 from drafttree.bench.pair_summary import summarise_records, summarise_sampled
 from drafttree.bench.records import Records
 from drafttree.bench.runs import Method, run
+from drafttree.bench.script import run_script
 from drafttree.demo.cache import default_cache
 from drafttree.demo.default_drafter import default_drafter
 from drafttree.demo.prompts import HUMANEVAL, MT_BENCH, read_set
 from drafttree.demo.target import NAME, demo_target
 from drafttree.drafter.loading import load_drafter
-from drafttree.errors import UserError
 from drafttree.files import write_atomically
+from drafttree.progress import progress_bar
 from drafttree.sampling import SamplingParams
 from drafttree.training.prompts import chat_ids
 from drafttree.transformers.loading import load_target
@@ -76,8 +75,7 @@ def main() -> None:
         "live_tree": methods[2].label,
         "threads": torch.get_num_threads(),
     }
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
+    with progress_bar(console) as progress:
         for method in methods:  # the first call of everything is slow
             run(model, drafter, torch.tensor([chat_ids(tokenizer, "Hello")]), method, 8, SamplingParams())
         costs = measure_costs(model, drafter)
@@ -117,10 +115,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except UserError as error:
-        print(f"record_demo_pair: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run_script("record_demo_pair", main)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress
 
 from drafttree.bench.machine import machine_facts
 from drafttree.bench.offline import accepted, record_drafts
@@ -23,6 +23,7 @@ from drafttree.demo.target import NAME, demo_target
 from drafttree.drafter.loading import HUB_ID, load_drafter
 from drafttree.errors import UserError
 from drafttree.files import check_writable, write_atomically
+from drafttree.progress import progress_bar
 from drafttree.sampling import SamplingParams
 from drafttree.training.prompts import chat_ids
 from drafttree.transformers.divergence import Divergence, first_divergence
@@ -78,8 +79,7 @@ def run_demo(
         f"{len(prompts)} prompts in the chat template"
     )
     methods = [Method("plain"), Method("chain"), Method("tree", budget)]
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as progress:
+    with progress_bar(Console(stderr=True)) as progress:
         decode = Comparison(model, network, tokenizer, methods, progress)
         decode.warm_up(prompts[0])
         greedy = decode.all(prompts, GREEDY, max_new_tokens, "greedy")

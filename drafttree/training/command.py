@@ -10,10 +10,10 @@ import torch
 import typer
 from pydantic import ValidationError
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from drafttree.errors import UserError
+from drafttree.progress import progress_bar
 from drafttree.training.config import TrainingConfig
 from drafttree.training.evaluate import Acceptance
 from drafttree.training.prompts import read_prompts
@@ -98,8 +98,7 @@ def train(
     config = make_config(chosen, str(settings or "options"))
     out.mkdir(parents=True, exist_ok=True)
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
+    with progress_bar(console) as progress:
         run = TrainingRun(model, tokenizer, config, out, slots=slots, progress=progress)
         acceptance = run.train(*run.responses(texts, evaluation))
     if as_json:
