@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 
+from drafttree.transformers.architectures import attention_layers, head_size
 from drafttree.transformers.hybrid import HybridTarget
 from drafttree.transformers.hybrid_state import REPLAYED_LAYERS
-from drafttree.transformers.target import DenseTarget, attention_layers
+from drafttree.transformers.target import DenseTarget
 
 # Qwen3.5-27B and Qwen3.6-27B share this shape. Source: their config.json, text_config.
 QWEN_27B: dict[str, Any] = {
@@ -51,10 +52,9 @@ def memory_of_tree_step(
     wide = 8 if dtype == torch.float64 else 4
     attention = len(attention_layers(config))
     linear = config.num_hidden_layers - attention
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     prefill = HybridTarget.prefill_tokens if linear else DenseTarget.prefill_tokens
     found = {
-        "held_node_keys_and_values": 2 * attention * config.num_key_value_heads * head_dim * rows * size,
+        "held_node_keys_and_values": 2 * attention * config.num_key_value_heads * head_size(config) * rows * size,
         "held_mask": max(rows, min(prefill, context)) * (context + rows),
         "step_logits": rows * config.vocab_size * size,
         "step_taps": 2 * taps * rows * config.hidden_size * size,  # the layers' outputs and their concatenation

@@ -15,6 +15,7 @@ from drafttree.drafter.loading import CONFIG, load_drafter
 from drafttree.drafter.readers import is_speculators, parse_config
 from drafttree.drafter.tensors import open_tensors
 from drafttree.errors import UserError
+from drafttree.transformers.architectures import head_size
 from drafttree.transformers.loading import load_target
 
 Facts = dict[str, dict[str, Any]]
@@ -85,8 +86,7 @@ def _drafter_file(directory: Path, values: dict[str, Any]) -> dict[str, Any]:
 def _target(path: str, model: Any, tokenizer: Any) -> dict[str, Any]:
     config = model.config.get_text_config()
     weights = list(model.parameters())
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    row = 2 * config.num_hidden_layers * config.num_key_value_heads * head_dim * weights[0].element_size()
+    row = 2 * config.num_hidden_layers * config.num_key_value_heads * head_size(config) * weights[0].element_size()
     stops = model.generation_config.eos_token_id
     return {
         "source": path,
@@ -111,11 +111,10 @@ def _step(model: Any, drafter: Drafter, budget: int) -> dict[str, Any]:
     config = model.config.get_text_config()
     size = torch.finfo(model.dtype).bits // 8
     rows = budget + 1
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     return {
         "budget": budget,
         "rows_verified": rows,
-        "target_kv_bytes": 2 * config.num_hidden_layers * config.num_key_value_heads * head_dim * size * rows,
+        "target_kv_bytes": 2 * config.num_hidden_layers * config.num_key_value_heads * head_size(config) * size * rows,
         "target_logits_bytes": rows * config.vocab_size * size,
         "tapped_states_bytes": rows * len(drafter.config.target_layer_ids) * config.hidden_size * size,
         "drafter_logits_bytes": (drafter.config.block_size - 1) * config.vocab_size * size,

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import AttentionInterface, DynamicCache
 
+from drafttree.transformers.architectures import head_size
 from drafttree.transformers.compat import cache_keyword
 
 GROUPED = "drafttree_grouped"
@@ -48,8 +49,7 @@ class SlotCache:
     is_compileable = False
 
     def __init__(self, config: Any, slots: int, capacity: int, dtype: torch.dtype, device: torch.device) -> None:
-        head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        shape = (slots, config.num_key_value_heads, capacity, head_dim)
+        shape = (slots, config.num_key_value_heads, capacity, head_size(config))
         self.keys = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(config.num_hidden_layers)]
         self.values = [torch.zeros_like(k) for k in self.keys]
         self.position = torch.zeros(slots, dtype=torch.long, device=device)

@@ -45,3 +45,14 @@ def check_architecture(values: Mapping[str, Any], source: object) -> None:
         raise UserError.field(source, "hidden_act", values["hidden_act"], "silu, the convolution's activation")
     if values.get("use_sliding_window"):
         raise UserError.field(source, "use_sliding_window", True, "false: sliding layers are not supported")
+
+
+def attention_layers(config: Any) -> list[int]:
+    """Numbers of the layers that keep keys and values."""
+    types = getattr(config, "layer_types", None) or ["full_attention"] * config.num_hidden_layers
+    return [layer for layer, kind in enumerate(types) if kind == "full_attention"]
+
+
+def head_size(config: Any) -> int:
+    """Width of an attention head; most configurations of older models leave it to be derived."""
+    return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)

@@ -38,7 +38,7 @@ class HybridTarget(DenseTarget):
     @torch.inference_mode()
     def prefill(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
         """As :meth:`Target.prefill`."""
-        return self._prefill_as_chains(ids) if self._exact else self._prefill_by_model(ids)
+        return super().prefill(ids) if self._exact else self._prefill_by_model(ids)
 
     @torch.inference_mode()
     def commit(self, path: Sequence[int]) -> None:
@@ -58,17 +58,6 @@ class HybridTarget(DenseTarget):
                 self.cache.update(entry.keys, entry.values, layer)
         self.cache.length = len(ids)
         return self._head(out.last_hidden_state[0, -1:])[0], None if self._taps is None else self._taps.take()
-
-    def _prefill_as_chains(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
-        taps: list[Tensor] = []
-        hidden = torch.empty(0)
-        for piece in torch.split(ids, self.prefill_tokens):
-            depths = torch.arange(len(piece), device=self.device)
-            hidden, tapped = self._forward(piece, depths, depths[:, None] >= depths)
-            self.commit(range(len(piece)))
-            if tapped is not None:
-                taps.append(tapped)
-        return self._head(hidden[0, -1:])[0], torch.cat(taps, dim=1) if taps else None
 
     def _forward(self, tokens: Tensor, depths: Tensor, mask: Tensor) -> tuple[Tensor, Tensor | None]:
         step = TreeStep.of(mask, depths, self.state.weights.shape[2])

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from drafttree.errors import UserError
-from drafttree.transformers.architectures import HYBRID, check_architecture
+from drafttree.transformers.architectures import HYBRID, attention_layers, check_architecture, head_size
 from drafttree.transformers.cache import KeyValueCache
 from drafttree.transformers.compat import cache_keyword
 from drafttree.transformers.taps import HiddenTaps
@@ -62,10 +62,14 @@ class DenseTarget:
         self._head = model.get_output_embeddings()
         self._taps = HiddenTaps(self._decoder.layers, layer_ids) if layer_ids else None
         self._cache_word = cache_keyword(model)
-        head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         capacity = max_length + max_nodes + 1
         self.cache = KeyValueCache(
-            attention_layers(config), config.num_key_value_heads, head_dim, capacity, parameter.dtype, self.device
+            attention_layers(config),
+            config.num_key_value_heads,
+            head_size(config),
+            capacity,
+            parameter.dtype,
+            self.device,
         )
         rows = max(max_nodes + 1, min(self.prefill_tokens, max_length))
         self._mask = TreeMask(rows, capacity, attention_of(model), parameter.dtype, self.device)
@@ -84,7 +88,7 @@ class DenseTarget:
             count = len(piece)
             depths = torch.arange(count, device=self.device)
             hidden, tapped = self._forward(piece, depths, depths[:, None] >= depths)
-            self.cache.length += count
+            self.commit(range(count))
             if tapped is not None:
                 taps.append(tapped)
         return self._head(hidden[0, -1:])[0], torch.cat(taps, dim=1) if taps else None
@@ -121,12 +125,6 @@ class DenseTarget:
     @property
     def _by_type(self) -> bool:
         return getattr(self.model.config.get_text_config(), "layer_types", None) is not None
-
-
-def attention_layers(config: Any) -> list[int]:
-    """Numbers of the layers that keep keys and values."""
-    types = getattr(config, "layer_types", None) or ["full_attention"] * config.num_hidden_layers
-    return [layer for layer, kind in enumerate(types) if kind == "full_attention"]
 
 
 def attention_of(model: Any) -> str:
