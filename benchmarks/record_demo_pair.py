@@ -15,7 +15,7 @@ import torch
 from rich.console import Console
 
 from drafttree.bench.cost_curve import best_budget, measure_costs
-from drafttree.bench.demo_pair import evenly, greedy_record, sampled_record
+from drafttree.bench.demo_pair import evenly, greedy_set, sampled_record
 from drafttree.bench.machine import machine_facts, weights_digest
 from drafttree.bench.pair_summary import summarise_records, summarise_sampled
 from drafttree.bench.records import Records
@@ -45,8 +45,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--prompts", type=int, default=30, help="a set")
     parser.add_argument("--sampled-prompts", type=int, default=8, help="a set and temperature")
     parser.add_argument("--max-new-tokens", type=int, default=96)
-    parser.add_argument("--budget", type=int, default=16, help="of the live tree")
-    parser.add_argument("--spine", default="full", help="of the live tree: full, none or a number")
+    parser.add_argument("--budget", type=int, default=8, help="of the live tree")
+    parser.add_argument("--spine", default="none", help="of the live tree: full, none or a number")
     parser.add_argument("--threads", type=int, default=None)
     return parser.parse_args()
 
@@ -83,13 +83,8 @@ def main() -> None:
         for name in SETS:
             prompts = read_set(name, options.cache_dir)
             records = Records(options.out / f"{name}-greedy.jsonl", settings)
-            chosen = evenly(prompts, options.prompts)
-            task = progress.add_task(f"{name}, greedy", total=len(chosen))
-            for turn, prompt in enumerate(chosen):
-                if prompt.name not in records:
-                    ids = torch.tensor([chat_ids(tokenizer, prompt.text)])
-                    records.add(prompt.name, greedy_record(model, drafter, ids, methods, options.max_new_tokens, turn))
-                progress.advance(task)
+            greedy = {p.name: torch.tensor([chat_ids(tokenizer, p.text)]) for p in evenly(prompts, options.prompts)}
+            greedy_set(model, drafter, greedy, methods, options.max_new_tokens, records, progress, name)
             found = summarise_records(records.all())
             found["best_budget_by_cost"] = best_budget(costs, found["all"]["offline"])
             summary["greedy"][name] = found

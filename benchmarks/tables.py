@@ -42,9 +42,10 @@ def tables(summary: dict[str, Any]) -> dict[str, str]:
             for way, offline in part["drafting"].items():
                 taus = (offline["chain"], offline["trees"]["full"][budget], offline["trees"]["none"][budget])
                 rows.append([f"{name}, T = {temperature}, {way}", *[f"{tau:.2f}" for tau in taus]])
-    found["sampled"] = markdown(
-        ("tokens a step", "chain", f"tree {budget}, full spine", f"tree {budget}, no spine"), rows
-    )
+    if rows:
+        found["sampled"] = markdown(
+            ("tokens a step", "chain", f"tree {budget}, full spine", f"tree {budget}, no spine"), rows
+        )
     costs = summary["costs_ms"]
     found["costs"] = markdown(
         ("nodes", *costs["verify"]), [["verify, ms", *[f"{v:.0f}" for v in costs["verify"].values()]]]

@@ -39,7 +39,7 @@ def generate(
     prompt: Annotated[str | None, typer.Option(help="The prompt.", show_default=False)] = None,
     prompt_file: Annotated[Path | None, typer.Option(help="A file with the prompt.", show_default=False)] = None,
     method: Annotated[str, typer.Option(help="tree, chain or plain.")] = "tree",
-    budget: Annotated[int, typer.Option(help="Nodes of the tree, without the root.")] = 16,
+    budget: Annotated[int, typer.Option(help="Nodes of the tree, without the root.")] = 8,
     max_new_tokens: Annotated[int, typer.Option(help="Tokens to generate at most.")] = 128,
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
     top_k: Annotated[int | None, typer.Option(help="Sample from the k likeliest tokens.", show_default=False)] = None,
@@ -76,12 +76,13 @@ def inspect(
     drafter: DrafterOption = None,
     budget: Annotated[int, typer.Option(help="Nodes of the tree whose memory is told.")] = 16,
     dtype: DtypeOption = None,
+    config_only: Annotated[bool, typer.Option("--config-only", help="Read no weights, config.json alone.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Facts about a target, a drafter, or the two together: shapes, memory, and whether they fit."""
     from drafttree.commands.inspect import facts, facts_table
 
-    found = facts(path, drafter, budget=budget, dtype=dtype)
+    found = facts(path, drafter, budget=budget, dtype=dtype, config_only=config_only)
     if as_json:
         print(json.dumps(found))
     else:
@@ -94,7 +95,7 @@ def demo(
     cache_dir: Annotated[
         Path | None, typer.Option(help="Where downloads are kept; ~/.cache/drafttree.", show_default=False)
     ] = None,
-    budget: Annotated[int, typer.Option(help="Nodes of the tree, without the root.")] = 16,
+    budget: Annotated[int, typer.Option(help="Nodes of the tree, without the root.")] = 8,
     max_new_tokens: Annotated[int, typer.Option(help="Tokens a prompt.")] = 64,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write the raw results to this file.", show_default=False)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from rich.progress import Progress
 
 from drafttree.bench.loops import loops
 from drafttree.bench.offline import RecordedDrafts, record_drafts
+from drafttree.bench.records import Records
 from drafttree.bench.runs import Method, Run, run
 from drafttree.drafter.drafter import Drafter
 from drafttree.sampling import SamplingParams, coupled_scores
@@ -82,6 +84,24 @@ def greedy_record(
         **live_record(target, prompt, runs, GREEDY),
         "offline": offline_record(drafts, drafter.config.block_size),
     }
+
+
+def greedy_set(
+    target: Any,
+    drafter: Drafter,
+    prompts: Mapping[str, torch.Tensor],
+    methods: Sequence[Method],
+    max_new_tokens: int,
+    records: Records,
+    progress: Progress,
+    label: str,
+) -> None:
+    """A greedy record of every prompt [1, T] of a set, by name, that ``records`` does not hold yet."""
+    task = progress.add_task(f"{label}, greedy", total=len(prompts))
+    for turn, (name, ids) in enumerate(prompts.items()):
+        if name not in records:
+            records.add(name, greedy_record(target, drafter, ids, methods, max_new_tokens, turn))
+        progress.advance(task)
 
 
 def sampled_record(

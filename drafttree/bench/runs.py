@@ -22,8 +22,8 @@ class Method:
     """How to decode: ``name`` is plain, chain or tree; budget and spine are the tree's. UserError for others."""
 
     name: str
-    budget: int = 16
-    spine: bool | int = True
+    budget: int = 8
+    spine: bool | int = False
 
     def __post_init__(self) -> None:
         if self.name not in METHODS:

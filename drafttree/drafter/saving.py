@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from drafttree.drafter.config import DrafterConfig
 from drafttree.drafter.network import DFlashDrafter
@@ -27,11 +27,9 @@ def save_drafter(
         raise ValueError(f"stored dtype must be bfloat16 or float32, found {dtype}")
     values = z_lab_values(network.config, dtype)
     folder = Path(directory)
-    folder.mkdir(parents=True, exist_ok=True)
     weights = {name: w.detach().to("cpu", dtype).contiguous() for name, w in network.state_dict().items()}
-    part = folder / "model.safetensors.part"
-    save_file(weights, part, metadata={"format": "pt"})
-    os.replace(part, folder / "model.safetensors")
+    # save_file would make a file that its owner alone can read
+    write_atomically(folder / "model.safetensors", save(weights, metadata={"format": "pt"}))
     write_atomically(folder / "config.json", json.dumps(values, indent=2) + "\n")
 
 

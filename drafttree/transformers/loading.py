@@ -47,13 +47,8 @@ def load_target(
         UserError: one line, for anything that cannot be used: no such place, weights that are missing, truncated,
             pickled or not finite, a configuration with NaN, an architecture or layer type that is not supported.
     """
-    directory = _directory(path_or_hub_id, revision)
-    path = directory / CONFIG
-    if not path.is_file():
-        raise UserError(f"{directory}: found no {CONFIG}, expected the directory of a Hugging Face model")
-    values = read_json(path)
-    Fields(path, values)  # refuses NaN and infinity anywhere
-    check_architecture(values, path)
+    directory = _directory(path_or_hub_id, revision, FILES)
+    _check_config(directory)
     with open_tensors(directory) as files:
         stored = files.names()
     if not stored:
@@ -68,7 +63,29 @@ def load_target(
     return model, tokenizer
 
 
-def _directory(path_or_hub_id: str | os.PathLike[str], revision: str | None) -> Path:
+def load_config(path_or_hub_id: str | os.PathLike[str], revision: str | None = None) -> Any:
+    """A target's Transformers configuration, its weights neither needed nor fetched. Errors as of ``load_target``."""
+    from transformers import AutoConfig
+
+    directory = _directory(path_or_hub_id, revision, [CONFIG])
+    _check_config(directory)
+    try:
+        with _quiet():
+            return AutoConfig.from_pretrained(directory, trust_remote_code=False, local_files_only=True)
+    except Exception as error:  # validation of the configuration raises many kinds
+        raise UserError(f"{directory / CONFIG}: not loadable: {one_line(str(error))[:400]}") from None
+
+
+def _check_config(directory: Path) -> None:
+    path = directory / CONFIG
+    if not path.is_file():
+        raise UserError(f"{directory}: found no {CONFIG}, expected the directory of a Hugging Face model")
+    values = read_json(path)
+    Fields(path, values)  # refuses NaN and infinity anywhere
+    check_architecture(values, path)
+
+
+def _directory(path_or_hub_id: str | os.PathLike[str], revision: str | None, files: list[str]) -> Path:
     name = os.fspath(path_or_hub_id) or "(empty path)"
     directory = Path(name)
     if directory.is_dir():
@@ -78,7 +95,7 @@ def _directory(path_or_hub_id: str | os.PathLike[str], revision: str | None) -> 
     if not HUB_ID.fullmatch(name):
         raise UserError(f"{name}: no such directory, and not a hub id such as owner/name")
     try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=FILES))
+        return Path(snapshot_download(name, revision=revision, allow_patterns=files))
     except Exception as error:  # the hub client raises many kinds, those of its HTTP library among them
         reason = one_line(str(error)) or type(error).__name__
         raise UserError(f"{name}: no such directory, and not loadable from the hub: {reason[:300]}") from None

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 from saved_models import CONTEXT, LAYERS, WORDS, save_tiny_drafter, save_tiny_target
+from transformers import Qwen3_5TextConfig
 
+from drafttree.bench.memory import QWEN_27B
 from drafttree.cli import run
 
 
@@ -74,8 +76,22 @@ def test_inspect_a_pair(pair: tuple[str, str], capfd: pytest.CaptureFixture[str]
     assert target["stop_token_ids"] == [0] and target["chat_template"] is True
     assert drafter["block_size"] == 4 and drafter["target_layer_ids"] == [0, 2]
     assert step["rows_verified"] == 8
-    assert step["target_kv_bytes"] == 8 * target["kv_bytes_per_token"]
-    assert step["target_logits_bytes"] == 8 * len(WORDS) * 4
+    assert step["held_node_keys_and_values_bytes"] == 8 * target["kv_bytes_per_token"]
+    assert step["step_logits_bytes"] == 8 * len(WORDS) * 4
+    assert step["total_bytes"] == sum(v for k, v in step.items() if k.startswith(("held_", "step_")))
+
+
+def test_inspect_a_configuration_alone(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A tree step of Qwen3.6-27B stays under 200 MB at 63 nodes; nobody needs its weights to see that."""
+    config = Qwen3_5TextConfig(**QWEN_27B)
+    (tmp_path / "config.json").write_text(json.dumps(config.to_dict() | {"architectures": ["Qwen3_5ForCausalLM"]}))
+    found = answer(capfd, "inspect", str(tmp_path), "--config-only", "--budget", "63", "--dtype", "bfloat16")
+    target, step = found["target"], found["step"]
+    assert (target["gated_delta_layers"], target["attention_layers"]) == (48, 16)
+    assert target["kv_bytes_per_token"] == 2 * 16 * 4 * 256 * 2  # attention layers alone keep keys and values
+    assert step["rows_verified"] == 64 and 0 < step["total_bytes"] <= 200e6
+    assert run(["inspect", str(tmp_path), "--config-only", "--drafter", "x"]) == 2
+    assert run(["inspect", str(tmp_path / "none"), "--config-only"]) == 2
 
 
 def test_inspect_a_drafter_alone(pair: tuple[str, str], capfd: pytest.CaptureFixture[str]) -> None:

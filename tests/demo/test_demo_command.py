@@ -40,7 +40,7 @@ def test_tables_tree_and_raw_results(cache: Path, tmp_path: Path, capfd: pytest.
     assert run(["demo", *options, "--budget", "6", "--max-new-tokens", "8"]) == 0
     printed = capfd.readouterr().out
     print(printed)
-    for words in ("plain", "chain", "tree, budget 6, full spine", "tokens/s", "same as", "greedy: 12 prompts"):
+    for words in ("plain", "chain", "tree, budget 6, no spine", "tokens/s", "same as", "greedy: 12 prompts"):
         assert words in " ".join(printed.split())
     assert "(anchor)" in printed and printed.count("`- ") + printed.count("|- ") == 6
     results = json.loads(out.read_text())

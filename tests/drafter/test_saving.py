@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
-import drafttree.drafter.saving as saving
 from drafttree.drafter.config import DrafterConfig
 from drafttree.drafter.loading import load_drafter
 from drafttree.drafter.network import DFlashDrafter
 from drafttree.drafter.readers import parse_config
 from drafttree.drafter.saving import save_drafter, z_lab_values
+from drafttree.errors import UserError
 
 
 def make_network(**changes: Any) -> DFlashDrafter:
@@ -60,15 +60,24 @@ def test_an_interrupted_save_keeps_the_old_drafter(tmp_path: Path, monkeypatch: 
     save_drafter(make_network(), tmp_path)
     before = {name: (tmp_path / name).read_bytes() for name in ("config.json", "model.safetensors")}
 
-    def fail(_tensors: Any, path: Path, **_options: Any) -> None:
-        path.write_bytes(b"half")
-        raise OSError("disk full")
+    write = Path.write_bytes
 
-    monkeypatch.setattr(saving, "save_file", fail)
-    with pytest.raises(OSError, match="disk full"):
+    def fail(path: Path, content: bytes) -> None:
+        write(path, content[: len(content) // 2])
+        raise OSError(28, "disk full")
+
+    monkeypatch.setattr(Path, "write_bytes", fail)
+    with pytest.raises(UserError, match=r"model\.safetensors: cannot be written: disk full"):
         save_drafter(make_network(is_causal=True), tmp_path)
+    assert sorted(before) == sorted(path.name for path in tmp_path.iterdir())
     assert before == {name: (tmp_path / name).read_bytes() for name in before}
     load_drafter(tmp_path, make_target())
+
+
+def test_others_may_read_the_weights_as_they_may_the_configuration(tmp_path: Path) -> None:
+    save_drafter(make_network(), tmp_path)
+    modes = {path.stat().st_mode for path in tmp_path.iterdir()}
+    assert len(modes) == 1
 
 
 def test_what_the_format_cannot_say_is_refused(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def test_spine_only_tree_is_the_chain_step_for_step() -> None:
     target = tiny_target("qwen2")
     truth = PROMPT + plain(target, PROMPT, 100)
     chain = generate(target, OracleDrafter(truth), PROMPT, method="chain", max_new_tokens=100)
-    tree = generate(target, OracleDrafter(truth), PROMPT, method="tree", budget=5, max_new_tokens=100)
+    tree = generate(target, OracleDrafter(truth), PROMPT, method="tree", budget=5, spine=True, max_new_tokens=100)
     assert tree.tokens == chain.tokens
     # near the end the block is shorter than the budget, so the last steps' trees have siblings
     whole = sum(total <= 100 - 6 for total in itertools.accumulate(chain.acceptance_lengths))

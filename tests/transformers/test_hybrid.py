@@ -127,7 +127,7 @@ def test_a_tree_never_accepts_less_than_its_spine(monkeypatch: pytest.MonkeyPatc
         return step
 
     monkeypatch.setattr(generation, "_walk", both)
-    drafted("qwen3_5", "sampled", 300)
+    drafted("qwen3_5", "sampled", 300, spine=True)
     assert all(tree >= spine for tree, spine in lengths)
     assert sum(tree > spine for tree, spine in lengths) > 20
 
