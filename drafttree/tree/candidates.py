@@ -38,21 +38,22 @@ def ranked_candidates(logits: torch.Tensor, count: int) -> tuple[torch.Tensor, t
 
 
 def _largest_on_cpu(logits: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """[L, K] tokens and values, ranked; ``topk`` leaves the order and the choice of equal values open, so it only finds
-    the threshold.
+    """[L, K] tokens and values, ranked.
+
+    ``topk`` leaves the order and the choice of equal values open. Where there are none, its answer is the only one;
+    elsewhere it only finds the threshold.
     """
-    top = logits.topk(count, dim=-1).values  # [L, K]
+    found = logits.topk(min(count + 1, logits.shape[-1]), dim=-1)
+    top, tokens = found.values[:, :count], found.indices[:, :count]  # [L, K]
     broken = _broken(top)
     if bool(broken.any()):
         row = int(broken.nonzero()[0])
         raise UserError.field("drafter logits", f"row {row}", float(top[row, 0]), "numbers below +inf")
-    tokens = np.zeros(top.shape, dtype=np.int64)
-    array = logits.detach().numpy()
-    for row in range(len(tokens)):
-        threshold = top[row, -1].item()
-        ids = np.flatnonzero(array[row] >= threshold)  # [>= K], ids rising
-        tokens[row] = ids[np.argsort(-array[row, ids], kind="stable")[:count]]
-    return torch.from_numpy(tokens), top
+    for row in (found.values[:, 1:] == found.values[:, :-1]).any(dim=-1).nonzero()[:, 0].tolist():
+        array = logits[row].detach().numpy()
+        ids = np.flatnonzero(array >= top[row, -1].item())  # [>= K], ids rising
+        tokens[row] = torch.from_numpy(ids[np.argsort(-array[ids], kind="stable")[:count]])
+    return tokens, top
 
 
 def largest_by_key(logits: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
