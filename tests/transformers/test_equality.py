@@ -30,16 +30,18 @@ def plain(target: Any, prompt: list[int], count: int, **options: Any) -> list[in
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-@pytest.mark.parametrize("method", ["chain", "tree"])
-def test_equal_to_plain(family: str, options: dict[str, Any], method: str) -> None:
+@pytest.mark.parametrize(
+    ("method", "spine", "least"), [("chain", False, 1.2), ("tree", False, 1.8), ("tree", True, 2.0)]
+)
+def test_equal_to_plain(family: str, options: dict[str, Any], method: str, spine: bool, least: float) -> None:
     target = tiny_target(family)
     expected = plain(target, PROMPT, 120, **options)
     drafter = OracleDrafter(PROMPT + expected)
-    result = generate(target, drafter, PROMPT, method=method, budget=12, max_new_tokens=120, **options)
+    result = generate(target, drafter, PROMPT, method=method, budget=12, spine=spine, max_new_tokens=120, **options)
     assert result.tokens == expected
     assert result.finish_reason == "length"
     assert sum(result.acceptance_lengths) == len(expected) - 1
-    assert result.tau > (1.2 if method == "chain" else 2.0), "the oracle's tokens were hardly accepted"
+    assert result.tau > least, "the oracle's tokens were hardly accepted"
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -55,7 +57,7 @@ def test_both_attentions(attention: str) -> None:
     target = tiny_target("llama")
     target.set_attn_implementation(attention)
     expected = plain(target, PROMPT, 60, **SAMPLED)
-    result = generate(target, OracleDrafter(PROMPT + expected), PROMPT, max_new_tokens=60, **SAMPLED)
+    result = generate(target, OracleDrafter(PROMPT + expected), PROMPT, spine=True, max_new_tokens=60, **SAMPLED)
     assert result.tokens == expected
     assert result.tau > 2
 

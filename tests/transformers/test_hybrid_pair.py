@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from drafttree.training.prompts import chat_ids
 from drafttree.transformers.generation import generate
 
 PAIR = Path(__file__).resolve().parents[2] / "fixtures" / "hybrid_pair"
@@ -68,7 +69,7 @@ def test_the_pairs_methods_agree_in_float64(pair: Any, options: dict[str, Any]) 
     model, tokenizer, drafter = pair
     lines = (PAIR / "held_out_prompts.jsonl").read_text(encoding="utf-8").splitlines()
     for line in lines[:2]:
-        ids = tokenizer(json.loads(line)["prompt"])["input_ids"]
+        ids = chat_ids(tokenizer, json.loads(line)["prompt"])
         plain = generate(model, None, ids, method="plain", max_new_tokens=64, **options)
         for method in ("chain", "tree"):
             drafted = generate(model, drafter, ids, method=method, max_new_tokens=64, **options)
