@@ -64,8 +64,10 @@ def pair() -> Any:
 
 
 @needs_weights
-@pytest.mark.parametrize("options", [{}, {"temperature": 1.0, "seed": 5}], ids=["greedy", "sampled"])
-def test_the_pairs_methods_agree_in_float64(pair: Any, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("options", "least"), [({}, 1.3), ({"temperature": 1.0, "seed": 5}, 1.0)], ids=["greedy", "sampled"]
+)
+def test_the_pairs_methods_agree_in_float64(pair: Any, options: dict[str, Any], least: float) -> None:
     model, tokenizer, drafter = pair
     lines = (PAIR / "held_out_prompts.jsonl").read_text(encoding="utf-8").splitlines()
     for line in lines[:2]:
@@ -74,4 +76,4 @@ def test_the_pairs_methods_agree_in_float64(pair: Any, options: dict[str, Any]) 
         for method in ("chain", "tree"):
             drafted = generate(model, drafter, ids, method=method, max_new_tokens=64, **options)
             assert drafted.tokens == plain.tokens, method
-            assert drafted.tau > 1.3
+            assert drafted.tau > least
