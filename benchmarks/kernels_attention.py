@@ -1,9 +1,9 @@
 """Time tree attention on a GPU: python benchmarks/kernels_attention.py [--tune]
 
 Attention layers of Qwen3.6-27B's shape (16 layers, 24 query and 4 key heads of 256, bfloat16, pages of 16 tokens), one
-request, 64 rows, contexts of 1k, 8k and 32k tokens; medians of CUDA-graph replays over all layers, a layer. Beside it the
-same rows and keys through FlashAttention 3, causal, where vLLM's copy of it is installed, and through PyTorch's
-scaled_dot_product_attention (cuDNN, keys without pages, no mask). --tune tries other tile sizes.
+request, 64 rows, contexts of 1k, 8k and 32k tokens; medians of CUDA-graph replays over all layers, a layer. Beside it
+the same rows and keys through FlashAttention 3, causal, where vLLM's copy of it is installed, and through PyTorch's
+scaled_dot_product_attention (cuDNN and FlashAttention 2; keys without pages, no mask). --tune tries other tile sizes.
 """
 
 from __future__ import annotations

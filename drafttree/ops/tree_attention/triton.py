@@ -1,10 +1,12 @@
 """Attention of a tree's rows over pages as a Triton kernel: split over the text, then joined.
 
-The queries of a key head's group stand together as the rows of one matrix product, so a tile of keys is read once for all
-of them. A program goes over its part of the committed text without a mask, and meets the ancestor bits only at the end.
+The queries of a key head's group stand together as the rows of one matrix product, so a tile of keys is read once for
+all of them. A program goes over its part of the committed text without a mask, and meets the ancestor bits only at the
+end.
 Softmax by running maximum and sum (Dao et al. 2022, FlashAttention; Dao et al. 2023, Flash-Decoding, for the split).
 """
 
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
 from __future__ import annotations
 
 import math
@@ -31,7 +33,7 @@ class Tiles:
     stages: int
 
 
-TILES = {64: Tiles(128, 64, 4, 3), 128: Tiles(128, 64, 8, 3), 256: Tiles(128, 64, 8, 2)}  # by head dimension
+TILES = {64: Tiles(64, 64, 4, 2), 128: Tiles(64, 64, 4, 2), 256: Tiles(64, 32, 4, 2)}  # by head dimension
 
 
 @triton.jit
@@ -44,7 +46,7 @@ def _dot(a, b, INTERPRET: tl.constexpr):
 
 @triton.jit
 def _tile(
-    q, m, l, acc, places, known, visible, cache_ptr, table_ptr, scale,
+    q, top, total, acc, places, known, visible, cache_ptr, table_ptr, scale,
     stride_block, stride_place,
     MASKED: tl.constexpr, SIZE: tl.constexpr, D: tl.constexpr, INTERPRET: tl.constexpr,
 ):  # fmt: skip
@@ -62,16 +64,16 @@ def _tile(
     scores = _dot(q, keys, INTERPRET) * scale  # [M, K]
     if MASKED:
         scores = tl.where(visible, scores, float("-inf"))
-    top = tl.maximum(m, tl.max(scores, 1))
-    base = tl.where(top == float("-inf"), 0.0, top)  # nothing seen yet: the difference would be NaN
-    fade = tl.exp2(m - base)
+    new_top = tl.maximum(top, tl.max(scores, 1))
+    base = tl.where(new_top == float("-inf"), 0.0, new_top)  # nothing seen yet: the difference would be NaN
+    fade = tl.exp2(top - base)
     p = tl.exp2(scores - base[:, None])
     if MASKED:
         values = tl.load(rows[:, None] + D + dims[None, :], mask=known[:, None], other=0.0)  # [K, D]
     else:
         values = tl.load(rows[:, None] + D + dims[None, :])
     acc = acc * fade[:, None] + _dot(p.to(values.dtype), values, INTERPRET)
-    return top, l * fade + tl.sum(p, 1), acc
+    return new_top, total * fade + tl.sum(p, 1), acc
 
 
 @triton.jit
@@ -98,18 +100,18 @@ def _attend_kernel(
     table_ptr += b.to(tl.int64) * stride_table
     ancestors_ptr += b.to(tl.int64) * N * WORDS
 
-    total = length + count
-    share = tl.cdiv(tl.cdiv(total, SPLITS), K) * K
+    text = length + count
+    share = tl.cdiv(tl.cdiv(text, SPLITS), K) * K
     start = split * share
-    end = tl.minimum(start + share, total)
+    end = tl.minimum(start + share, text)
     plain = tl.maximum(tl.minimum(end, length // K * K), start)  # whole tiles of committed text
-    m = tl.full((M,), float("-inf"), tl.float32)
-    l = tl.zeros((M,), tl.float32)
+    top = tl.full((M,), float("-inf"), tl.float32)
+    total = tl.zeros((M,), tl.float32)
     acc = tl.zeros((M, D), tl.float32)
     lanes = tl.arange(0, K)
     for place in range(start, plain, K):
-        m, l, acc = _tile(
-            q, m, l, acc, place + lanes, real, real, cache_ptr, table_ptr, scale, stride_block, stride_place,
+        top, total, acc = _tile(
+            q, top, total, acc, place + lanes, real, real, cache_ptr, table_ptr, scale, stride_block, stride_place,
             False, SIZE, D, INTERPRET,
         )  # fmt: skip
     for place in range(plain, end, K):
@@ -121,15 +123,15 @@ def _attend_kernel(
         )  # fmt: skip
         below = ((word >> (tl.maximum(node, 0) % 32)[None, :]) & 1) != 0
         visible = (places < length)[None, :] | below
-        m, l, acc = _tile(
-            q, m, l, acc, places, places < end, visible, cache_ptr, table_ptr, scale, stride_block, stride_place,
+        top, total, acc = _tile(
+            q, top, total, acc, places, places < end, visible, cache_ptr, table_ptr, scale, stride_block, stride_place,
             True, SIZE, D, INTERPRET,
         )  # fmt: skip
 
     slot = ((b * N + row) * HEADS + query_head).to(tl.int64) * SPLITS + split
-    some = tl.where(l > 0, l, 1.0)
+    some = tl.where(total > 0, total, 1.0)
     tl.store(part_ptr + slot[:, None] * D + dims[None, :], acc / some[:, None], mask=real[:, None])
-    tl.store(weight_ptr + slot, tl.where(l > 0, m + tl.log2(some), float("-inf")), mask=real)
+    tl.store(weight_ptr + slot, tl.where(total > 0, top + tl.log2(some), float("-inf")), mask=real)
 
 
 @triton.jit
@@ -165,8 +167,8 @@ def attend(
 ) -> Tensor:
     """As ``naive.tree_attention_naive`` for bfloat16, float16 and float32; rows of padding hold anything.
 
-    ``tiles`` and ``splits`` (parts of the text that are worked on at the same time) are chosen by shape unless given; the
-    parts follow from shapes alone, so a captured graph serves every length. UserError for another head dimension.
+    ``tiles`` and ``splits`` (parts of the text that are worked on at the same time) are chosen by shape unless given,
+    and by nothing else, so a captured graph serves every length. UserError for another head dimension.
     """
     batch, rows, heads, dim = queries.shape
     if dim not in TILES:

@@ -17,7 +17,11 @@ from drafttree.ops.tree_attention import tree_attention, tree_attention_naive
 CUDA = pytest.param(
     "cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 )
-DEVICES = ["cpu", CUDA]
+CPU = pytest.param(
+    "cpu", marks=pytest.mark.skipif(torch.cuda.is_available(), reason="kernels are not interpreted where a GPU is")
+)
+DEVICES = [CPU, CUDA]
+HERE = "cuda" if torch.cuda.is_available() else "cpu"
 KINDS = {
     "mixed": lambda random, row: random.randrange(row),
     "chain": lambda random, row: row - 1,
@@ -38,9 +42,17 @@ def ancestor_words(parents: list[list[int]], rows: int) -> Tensor:
 
 
 def case(
-    counts: list[int], lengths: list[int], kind: str = "mixed", *, rows: int | None = None, heads: tuple[int, int] = (4, 2),
-    dim: int = 64, size: int = 16, dtype: torch.dtype = torch.float32, seed: int = 0,
-) -> dict[str, Any]:  # fmt: skip
+    counts: list[int],
+    lengths: list[int],
+    kind: str = "mixed",
+    *,
+    rows: int | None = None,
+    heads: tuple[int, int] = (4, 2),
+    dim: int = 64,
+    size: int = 16,
+    dtype: torch.dtype = torch.float32,
+    seed: int = 0,
+) -> dict[str, Any]:
     """Arguments of the operation; everything that no row may read is NaN."""
     generator, chance = torch.Generator().manual_seed(seed), random.Random(seed)
     rows = rows or max(counts)
@@ -119,7 +131,7 @@ def test_narrow_types_and_heads(heads: tuple[int, int], dim: int, dtype: torch.d
 @pytest.mark.parametrize("splits", [1, 2, 5])
 def test_parts_of_the_text_join(splits: int) -> None:
     arguments = case([5], [200])
-    found = kernel(arguments, "cpu" if not torch.cuda.is_available() else "cuda", splits=splits)
+    found = kernel(arguments, HERE, splits=splits)
     assert relative(found, tree_attention_naive(**arguments), arguments["counts"]) < 1e-5
 
 
@@ -127,8 +139,7 @@ def test_one_wrong_bit_is_seen() -> None:
     arguments = case([33], [10], "star")
     expected = tree_attention_naive(**arguments)
     arguments["ancestors"][0, 32, 0] |= 1 << 7  # a sibling
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    assert relative(kernel(arguments, device), expected, arguments["counts"]) > 1e-3
+    assert relative(kernel(arguments, HERE), expected, arguments["counts"]) > 1e-3
 
 
 @settings(max_examples=10, deadline=None)
@@ -141,8 +152,7 @@ def test_one_wrong_bit_is_seen() -> None:
 def test_any_batch(counts: list[int], size: int, seed: int, data: st.DataObject) -> None:
     lengths = data.draw(st.lists(st.integers(0, 130), min_size=len(counts), max_size=len(counts)))
     arguments = case(counts, lengths, rows=65, size=size, heads=(2, 1), seed=seed)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    assert relative(kernel(arguments, device), dense(**arguments), arguments["counts"]) < 1e-5
+    assert relative(kernel(arguments, HERE), dense(**arguments), arguments["counts"]) < 1e-5
 
 
 @pytest.mark.gpu
