@@ -47,7 +47,7 @@ class Sizes:
     choices: int = 64
 
 
-TINY = Sizes(vocab=500, levels=3, rows=16, batches=(1, 2), layers=2, heads=1, width=8, blocks=12, choices=3)
+TINY = Sizes(vocab=500, levels=6, rows=16, batches=(1, 2), layers=2, heads=1, width=8, blocks=12, choices=3)
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,9 @@ class PagedCaches:
             raise ValueError("no layers")
         first = layers[0]
         if first.dim() != 4 or first.stride(-1) != 1:
-            raise ValueError(f"cache {tuple(first.shape)} with strides {first.stride()}, expected 4 dimensions, last dense")
+            raise ValueError(
+                f"cache {tuple(first.shape)} with strides {first.stride()}, expected 4 dimensions, last dense"
+            )
         for index, layer in enumerate(layers):
             same = layer.shape == first.shape and layer.stride() == first.stride() and layer.dtype == first.dtype
             if not same or layer.device != first.device:

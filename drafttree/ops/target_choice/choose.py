@@ -16,10 +16,10 @@ def choose_tokens(
 ) -> Tensor:
     """The target's own token after each of R rows, in one pass over the logits and without a copy of them.
 
-    Greedy, or argmax(x / t + g) with g the Gumbel noise of ``sampling.noise`` at (seed, position, token), which is a draw
-    from softmax(x / t); for rows without top-k and top-p. Sums and noise are float64, where ``sampling.choose`` adds
-    float32 log-probabilities: the two differ only where two tokens are equal within float32's rounding. Ties go to the
-    smaller token id; NaN ranks with +inf; a row of -inf alone gives token 0.
+    Greedy, or argmax(x / t + g) with g the Gumbel noise of ``sampling.noise`` at (seed, position, token), which is a
+    draw from softmax(x / t); for rows without top-k and top-p. Sums and noise are float64, where ``sampling.choose``
+    adds float32 log-probabilities: the two differ only where two tokens are equal within float32's rounding. Ties go
+    to the smaller token id; NaN ranks with +inf; a row of -inf alone gives token 0.
 
     Args:
         logits: [R, V] floating point, the last dimension contiguous.

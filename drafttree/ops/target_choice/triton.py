@@ -71,7 +71,7 @@ def _best_of_part(
         ids = start + offset + lane
         x = tl.load(base + ids, mask=ids < vocab, other=float("-inf")).to(best.dtype)
         x = tl.where(x != x, float("inf"), x)
-        if SAMPLE:
+        if SAMPLE:  # noqa: SIM102 (known at compile time, the other is not)
             if sampled:
                 x = x * inverse + _gumbel(key, ids)
         better = x > best

@@ -1,7 +1,7 @@
 """Best prefixes of ranked candidates, as trees.
 
-``naive`` is the specification, ``levelwise`` a tensor form for one request, ``batched`` the functions for a batch, which
-are Triton kernels on a GPU.
+``naive`` is the specification, ``levelwise`` a tensor form for one request, ``batched`` the functions for a batch,
+which are Triton kernels on a GPU.
 """
 
 from drafttree.ops.tree_build.batched import build_trees, build_trees_from_logits, rank_candidates

@@ -32,7 +32,9 @@ def rank_candidates(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
         ValueError: logits or a count outside of these.
     """
     if logits.dim() != 3 or not logits.is_floating_point() or logits.stride(-1) != 1:
-        raise ValueError(f"logits {logits.dtype} {tuple(logits.shape)}, expected floating point [B, L, V], contiguous V")
+        raise ValueError(
+            f"logits {logits.dtype} {tuple(logits.shape)}, expected floating point [B, L, V], contiguous V"
+        )
     if not 1 <= count <= min(logits.shape[-1], CANDIDATE_LIMIT):
         raise ValueError(f"count {count} is not in 1 to {min(logits.shape[-1], CANDIDATE_LIMIT)}")
     if logits.shape[1] > LEVEL_LIMIT:

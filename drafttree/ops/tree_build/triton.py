@@ -18,7 +18,7 @@ from torch import Tensor
 from drafttree.ops.tree_build.tensors import TreeTensors, words_of
 from drafttree.ops.tree_build.triton_candidates import rising_bits
 
-# Bits of an entry: 32 score, 8 depth, 12 parent, 12 rank.
+# Bits of an entry: 32 score, 8 depth, 12 parent, 12 rank; the smaller depth and parent are larger by their complement.
 _NOTHING = tl.constexpr(-(2**63))
 _LAST_DEPTH = tl.constexpr(2**8 - 1)
 _LAST_LANE = tl.constexpr(2**12 - 1)
@@ -27,23 +27,23 @@ _ABSENT = tl.constexpr(-0x7F800001)  # rising bits of -inf
 
 @triton.jit
 def _entry(score, depth, lane, rank):
-    low = ((_LAST_DEPTH - depth).to(tl.int64) << 24) | ((_LAST_LANE - lane).to(tl.int64) << 12) | rank.to(tl.int64)
+    low = ((depth ^ _LAST_DEPTH).to(tl.int64) << 24) | ((lane ^ _LAST_LANE).to(tl.int64) << 12) | rank.to(tl.int64)
     return (rising_bits(score).to(tl.int64) << 32) | low
 
 
 @triton.jit
 def _next_of_row(row, count, wanted, score, candidate, LANES: tl.constexpr):
-    """The first entry of a row after (score, candidate), in the order score, smaller candidate: its score and number."""
+    """The first entry of a row after (score, candidate), by score, then smaller candidate: its score and number."""
     lane = tl.arange(0, LANES)
     value = tl.load(row + lane, mask=wanted & (lane < count), other=float("-inf"))
     after = (value < score) | ((value == score) & (lane > candidate))
-    key = (rising_bits(value).to(tl.int64) << 32) | (_LAST_LANE - lane).to(tl.int64)
+    key = (rising_bits(value).to(tl.int64) << 32) | (lane ^ _LAST_LANE).to(tl.int64)
     best = tl.max(tl.where(after, key, _NOTHING), axis=0)
     bits = (best >> 32).to(tl.int32)
     found = bits > _ABSENT
     bits = tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
     score = tl.where(found, bits.to(tl.float32, bitcast=True), float("-inf"))
-    return score, _LAST_LANE - (best & _LAST_LANE).to(tl.int32)
+    return score, (best & _LAST_LANE).to(tl.int32) ^ _LAST_LANE
 
 
 @triton.jit
@@ -96,8 +96,8 @@ def _build(
         bits = (best >> 32).to(tl.int32)
         found = bits > _ABSENT
         score = tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits).to(tl.float32, bitcast=True)
-        at = _LAST_LANE - ((best >> 12) & _LAST_LANE).to(tl.int32)
-        deep = _LAST_DEPTH - ((best >> 24) & _LAST_DEPTH).to(tl.int32)
+        at = ((best >> 12) & _LAST_LANE).to(tl.int32) ^ _LAST_LANE
+        deep = ((best >> 24) & _LAST_DEPTH).to(tl.int32) ^ _LAST_DEPTH
         place = (best & _LAST_LANE).to(tl.int32)
 
         here = found & (lane == count)

@@ -2,8 +2,8 @@
 
 Two launches. ``_scan`` reads the logits once: the maximum of every group of G neighbouring tokens, and maximum and sum
 of exponentials of every block. ``_pick`` takes the K groups with the largest maxima, equal ones by the smaller group.
-The K largest tokens, equal ones by the smaller id, lie in these: a token elsewhere comes after the largest token of each
-of the K groups. So K * G numbers are left, of which the K largest are found the same way and ranked by counting.
+The K largest tokens, equal ones by the smaller id, lie in these: a token elsewhere comes after the largest token of
+each of the K groups. So K * G numbers are left, of which the K largest are found the same way and ranked by counting.
 
 "The K largest" is a search for the K-th largest key, two bits a step: three counts, packed into one sum.
 """

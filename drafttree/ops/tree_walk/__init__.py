@@ -1,7 +1,7 @@
 """The path of a tree that the target itself takes.
 
-``naive`` is the specification, ``doubling`` a tensor form for one request, ``batched`` the function for a batch, which is
-a Triton kernel on a GPU.
+``naive`` is the specification, ``doubling`` a tensor form for one request, ``batched`` the function for a batch, which
+is a Triton kernel on a GPU.
 """
 
 from drafttree.ops.tree_walk.batched import Walks, walk_trees

@@ -37,7 +37,7 @@ def _walk(
     # The root is nobody's child, whatever its parent says.
     parent = tl.load(parents + request.to(tl.int64) * stride_parents + lane, mask=real & (lane > 0), other=-1)
 
-    path = tl.where(place == 0, 0, -1)
+    path = -(place > 0).to(tl.int32)
     at = tl.full([], 0, tl.int32)
     length = tl.full([], 1, tl.int32)
     choice = tl.load(choices).to(tl.int32)
@@ -61,7 +61,9 @@ def walk_trees_triton(tokens: Tensor, parents: Tensor, counts: Tensor, choices: 
     if batch == 0:
         return
     # Rows of a wider buffer need no copy.
-    tokens, parents, choices = (part if part.stride(1) == 1 else part.contiguous() for part in (tokens, parents, choices))
+    tokens, parents, choices = (
+        part if part.stride(1) == 1 else part.contiguous() for part in (tokens, parents, choices)
+    )
     longest = out.paths.shape[1]
     _walk[(batch,)](
         tokens,

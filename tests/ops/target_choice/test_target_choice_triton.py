@@ -32,7 +32,7 @@ def agree(logits, sampling=(None, None, None), device=DEVICE, **options):
 
 @pytest.mark.parametrize("device", KERNEL_DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("rows", "vocab"), [(1, 1), (3, 5), (5, 2048), (4, 40007)])
+@pytest.mark.parametrize(("rows", "vocab"), [(1, 1), (3, 5), (5, 2048), (4, 9001)])
 def test_equal_to_the_specification(device, dtype, rows, vocab):
     generator = torch.Generator().manual_seed(vocab)
     logits = 3 * torch.randn(rows, vocab, generator=generator)
@@ -109,7 +109,7 @@ def test_the_public_function_checks_its_arguments():
         (logits, temperatures, seeds.int(), positions),
         (logits, temperatures[:1], seeds, positions),
     ]:
-        with pytest.raises(ValueError, match="expected|without"):
+        with pytest.raises(ValueError, match=r"expected|without"):
             choose_tokens(*arguments)
 
 

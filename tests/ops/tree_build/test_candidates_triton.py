@@ -1,11 +1,11 @@
-"""The kernel's candidates: the same tokens in the same order as a full sort, log-probabilities to float32's rounding."""
+"""The kernel's candidates: the tokens of a full sort in its order, log-probabilities to float32's rounding."""
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_devices import DEVICE, KERNEL_DEVICES, on_gpu
-from test_tree_build_triton import difference
+from tree_build_cases import tensors_difference
 
 from drafttree.ops.tree_build import TreeTensors, build_trees_from_logits, rank_candidates
 from drafttree.ops.tree_build.batched import build_trees_naive, rank_candidates_naive
@@ -30,7 +30,7 @@ def agree(logits, count, device=DEVICE, **options):
 
 @pytest.mark.parametrize("device", KERNEL_DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("vocab", "count"), [(1, 1), (5, 5), (300, 128), (1000, 7), (20011, 64)])
+@pytest.mark.parametrize(("vocab", "count"), [(1, 1), (5, 5), (300, 128), (1000, 7), (9001, 64)])
 def test_equal_to_a_sort(device, dtype, vocab, count):
     generator = torch.Generator().manual_seed(vocab)
     logits = 4 * torch.randn(2, 3, vocab, generator=generator)
@@ -105,7 +105,7 @@ def test_from_logits_to_trees(device):
     build_trees_triton(anchors.to(device), tokens, scores, budgets.to(device), None, 6, found)
     expected = TreeTensors.empty(3, 31)
     build_trees_naive(anchors, tokens.cpu(), scores.cpu(), budgets, None, 6, expected)
-    assert difference(found, expected) is None
+    assert tensors_difference(found, expected) is None
     assert found.counts.tolist() == [31, 1, 6]
     public = build_trees_from_logits(anchors.to(device), logits.to(device), budgets.to(device), 31, forced=6)
     assert public.counts.tolist() == [31, 1, 6]
@@ -120,7 +120,7 @@ def test_a_group_has_no_more_than_its_share():
 def test_arguments_are_checked():
     logits = torch.zeros(2, 3, 50)
     for wrong, count in [(logits[0], 3), (logits.int(), 3), (logits, 0), (logits, 51), (logits.transpose(1, 2), 2)]:
-        with pytest.raises(ValueError, match="logits|count"):
+        with pytest.raises(ValueError, match=r"logits|count"):
             rank_candidates(wrong, count)
 
 
@@ -133,7 +133,9 @@ def test_the_vocabulary_of_a_real_model(device, count, dtype):
     agree(torch.round(logits), count, device)
     first = rank_candidates_triton(logits.to(device), count)
     for _ in range(20):
-        assert all(torch.equal(a, b) for a, b in zip(first, rank_candidates_triton(logits.to(device), count), strict=True))
+        assert all(
+            torch.equal(a, b) for a, b in zip(first, rank_candidates_triton(logits.to(device), count), strict=True)
+        )
 
 
 @pytest.mark.parametrize("device", [on_gpu])
@@ -150,4 +152,4 @@ def test_nothing_waits_and_a_graph_replays(device):
     budgets.fill_(40)
     graph.replay()
     expected = build_trees_from_logits(anchors, logits, budgets, 64, forced=15)
-    assert difference(out, TreeTensors(*(part.cpu() for part in vars(expected).values()))) is None
+    assert tensors_difference(out, TreeTensors(*(part.cpu() for part in vars(expected).values()))) is None

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_devices import DEVICE, KERNEL_DEVICES, on_gpu
-from tree_build_cases import ABSENT, brute_force, paths_of
+from tree_build_cases import ABSENT, brute_force, paths_of, tensors_difference
 
 from drafttree.ops.tree_build import TreeTensors, best_first, best_first_pairwise, build_trees
 from drafttree.ops.tree_build.batched import build_trees_naive
@@ -40,15 +40,6 @@ def both(anchors, tokens, scores, budgets, rows, pairwise, forced, device=DEVICE
     return found, expected
 
 
-def difference(found, expected):
-    """None, or the first field and place where two batches of trees differ."""
-    for name, part in vars(expected).items():
-        places = (getattr(found, name).cpu() != part).nonzero()
-        if len(places):
-            return f"{name} at {places[0].tolist()}: {len(places)} differ"
-    return None
-
-
 def ragged(batch, rows):
     """Budgets from none to more than fit."""
     return torch.linspace(0, rows, batch).int()
@@ -63,7 +54,7 @@ def test_node_for_node(device, step, levels, ranks, rows):
     anchors = torch.arange(900, 905)
     for forced in (0, levels // 2, levels):
         found, expected = both(anchors, tokens, scores, ragged(5, rows), rows, None, forced, device)
-        assert difference(found, expected) is None
+        assert tensors_difference(found, expected) is None
     assert expected.counts[0] == 1 and (expected.counts <= rows).all()
 
 
@@ -75,7 +66,7 @@ def test_every_spine_length(device, levels):
     for forced in range(levels + 2):
         budgets = torch.tensor([levels + 6, max(levels - 1, 0)]).int()
         found, expected = both(torch.zeros(2).int(), tokens, scores, budgets, 24, None, forced, device)
-        assert difference(found, expected) is None
+        assert tensors_difference(found, expected) is None
 
 
 @pytest.mark.parametrize("device", KERNEL_DEVICES)
@@ -86,7 +77,7 @@ def test_pairwise_node_for_node(device, step, forced):
     tokens, scores, pairwise = tables(3, 5, 7, generator, step, absent=0.15, pairwise=True)
     budgets = torch.tensor([40, 11, 3]).int()
     found, expected = both(torch.arange(3), tokens, scores, budgets, 41, pairwise, forced, device)
-    assert difference(found, expected) is None
+    assert tensors_difference(found, expected) is None
 
 
 @settings(max_examples=25, deadline=None)
@@ -105,7 +96,7 @@ def test_any_small_tree(seed, levels, ranks, rows, forced, step, absent, pairwis
     tokens, scores, matrix = tables(2, levels, ranks, generator, step, absent, pairwise)
     budgets = torch.randint(0, rows, (2,), generator=generator).int()
     found, expected = both(torch.ones(2).int(), tokens, scores, budgets, rows, matrix, forced, taps=seed % 4)
-    assert difference(found, expected) is None
+    assert tensors_difference(found, expected) is None
 
 
 def test_pairwise_rows_that_repeat_the_marginals_are_the_marginal_tree():
@@ -150,7 +141,7 @@ def test_nothing_to_build(device):
     for levels, ranks, rows, absent in [(0, 3, 4, 0.0), (3, 0, 4, 0.0), (3, 3, 1, 0.0), (3, 3, 4, 1.0)]:
         tokens, scores, _ = tables(2, levels, ranks, generator, absent=absent)
         found, expected = both(torch.tensor([5, 6]), tokens, scores, torch.tensor([3, 3]).int(), rows, None, 2, device)
-        assert difference(found, expected) is None
+        assert tensors_difference(found, expected) is None
         assert found.counts.tolist() == [1, 1] and found.tokens[:, 0].tolist() == [5, 6]
 
 
@@ -160,20 +151,22 @@ def test_sums_that_overflow_are_absent_and_zeros_tie(device):
     for values in ([[-3e38, -3.1e38], [-3e38, -3.2e38]], [[-0.0, 0.0], [0.0, -0.0]]):
         scores = torch.tensor([values])
         for forced in (0, 2):
-            found, expected = both(torch.ones(1).int(), tokens, scores, torch.tensor([8]).int(), 9, None, forced, device)
-            assert difference(found, expected) is None
+            found, expected = both(
+                torch.ones(1).int(), tokens, scores, torch.tensor([8]).int(), 9, None, forced, device
+            )
+            assert tensors_difference(found, expected) is None
 
 
 def test_a_wrong_bit_or_parent_is_seen():
     generator = torch.Generator().manual_seed(4)
     tokens, scores, _ = tables(1, 3, 4, generator)
     found, expected = both(torch.ones(1).int(), tokens, scores, torch.tensor([12]).int(), 13, None, 0)
-    assert difference(found, expected) is None
+    assert tensors_difference(found, expected) is None
     siblings = (found.parents[0] == 0).nonzero().flatten().tolist()
     found.ancestors[0, siblings[1], 0] ^= 1 << siblings[0]
-    assert difference(found, expected) == f"ancestors at [0, {siblings[1]}, 0]: 1 differ"
+    assert tensors_difference(found, expected) == f"ancestors at [0, {siblings[1]}, 0]: 1 differ"
     found.parents[0, 5] += 1
-    assert difference(found, expected).startswith("parents at [0, 5]")
+    assert tensors_difference(found, expected).startswith("parents at [0, 5]")
 
 
 def test_arguments_are_checked():
@@ -204,7 +197,7 @@ def test_large_trees_and_the_same_bits_again(device, rows):
     for step in (0.0, 0.25):
         tokens, scores, _ = tables(8, 15, 128, generator, step)
         found, expected = both(torch.arange(8), tokens, scores, ragged(8, rows), rows, None, 15, device)
-        assert difference(found, expected) is None
+        assert tensors_difference(found, expected) is None
         for _ in range(20):
             again, _ = both(torch.arange(8), tokens, scores, ragged(8, rows), rows, None, 15, device)
-            assert difference(again, expected) is None
+            assert tensors_difference(again, expected) is None
