@@ -32,10 +32,10 @@ def _entry(score, depth, lane, rank):
 
 
 @triton.jit
-def _next_of_row(row, count, wanted, score, candidate, LANES: tl.constexpr):
+def _next_of_row(row, count, score, candidate, LANES: tl.constexpr):
     """The first entry of a row after (score, candidate), by score, then smaller candidate: its score and number."""
     lane = tl.arange(0, LANES)
-    value = tl.load(row + lane, mask=wanted & (lane < count), other=float("-inf"))
+    value = tl.load(row + lane, mask=lane < count, other=float("-inf"))
     after = (value < score) | ((value == score) & (lane > candidate))
     key = (rising_bits(value).to(tl.int64) << 32) | (lane ^ _LAST_LANE).to(tl.int64)
     best = tl.max(tl.where(after, key, _NOTHING), axis=0)
@@ -112,8 +112,9 @@ def _build(
             matrix = pairwise + (request.to(tl.int64) * levels + deep) * ranks * ranks
             row = tl.where(deep == 1, scores, matrix - (ranks - before) * ranks)
             taken = tl.load(row + place, mask=found, other=0.0)
-            sibling, sibling_place = _next_of_row(row, ranks, found, taken, place, RANK_LANES)
-            child, child_place = _next_of_row(matrix + place * ranks, ranks, below, float("inf"), -1, RANK_LANES)
+            sibling, sibling_place = _next_of_row(row, tl.where(found, ranks, 0), taken, place, RANK_LANES)
+            row = matrix + place * ranks
+            child, child_place = _next_of_row(row, tl.where(below, ranks, 0), float("inf"), -1, RANK_LANES)
         else:
             sibling_place = place + 1
             child_place = place * 0
@@ -179,8 +180,8 @@ def build_trees_triton(
     rows = out.tokens.shape[1]
     lanes = triton.next_power_of_2(rows)
     if warps is None:
-        # One warp finds a maximum without a barrier; beyond this its registers would not hold the ancestor words.
-        warps = 1 if lanes <= 128 else 4
+        # One warp finds a maximum without a barrier; more rows need more registers for the ancestor words.
+        warps = 1 if lanes <= 128 else 4 if lanes <= 512 else 16
     _build[(batch,)](
         anchors.contiguous(),
         tokens.contiguous(),

@@ -14,8 +14,7 @@ from drafttree.ops.tree_build.triton import build_trees_triton
 
 def tables(batch, levels, ranks, generator, step=0.0, absent=0.0, pairwise=False):
     """Candidates: distinct tokens, falling scores; with ``pairwise`` also unordered rows below each."""
-    tokens = torch.stack([torch.randperm(5000, generator=generator)[:ranks] for _ in range(batch * levels)])
-    tokens = tokens.view(batch, levels, ranks).int()
+    tokens = torch.rand(batch, levels, 5000, generator=generator).argsort(-1)[..., :ranks].int()
 
     def draw(*shape):
         scores = -3.0 * torch.rand(*shape, generator=generator)
@@ -50,10 +49,9 @@ def ragged(batch, rows):
 @pytest.mark.parametrize(("levels", "ranks", "rows"), [(1, 8, 9), (2, 1, 5), (4, 70, 65), (16, 33, 33), (15, 64, 64)])
 def test_node_for_node(device, step, levels, ranks, rows):
     generator = torch.Generator().manual_seed(levels * 100 + rows)
-    tokens, scores, _ = tables(5, levels, ranks, generator, step, absent=0.1)
-    anchors = torch.arange(900, 905)
-    for forced in (0, levels // 2, levels):
-        found, expected = both(anchors, tokens, scores, ragged(5, rows), rows, None, forced, device)
+    tokens, scores, _ = tables(4, levels, ranks, generator, step, absent=0.1)
+    for forced in (0, levels) if step else (levels // 2,):
+        found, expected = both(torch.arange(900, 904), tokens, scores, ragged(4, rows), rows, None, forced, device)
         assert tensors_difference(found, expected) is None
     assert expected.counts[0] == 1 and (expected.counts <= rows).all()
 
@@ -64,8 +62,8 @@ def test_every_spine_length(device, levels):
     generator = torch.Generator().manual_seed(levels)
     tokens, scores, _ = tables(2, levels, 6, generator, step=0.5, absent=0.2)
     for forced in range(levels + 2):
-        budgets = torch.tensor([levels + 6, max(levels - 1, 0)]).int()
-        found, expected = both(torch.zeros(2).int(), tokens, scores, budgets, 24, None, forced, device)
+        budgets = torch.tensor([levels + 4, levels - 1]).int()
+        found, expected = both(torch.zeros(2).int(), tokens, scores, budgets, 21, None, forced, device)
         assert tensors_difference(found, expected) is None
 
 
@@ -80,12 +78,12 @@ def test_pairwise_node_for_node(device, step, forced):
     assert tensors_difference(found, expected) is None
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     seed=st.integers(0, 2**31),
     levels=st.integers(1, 8),
     ranks=st.integers(1, 12),
-    rows=st.integers(1, 40),
+    rows=st.integers(1, 24),
     forced=st.integers(0, 9),
     step=st.sampled_from([0.0, 0.25, 1.0, 10.0]),
     absent=st.sampled_from([0.0, 0.3, 1.0]),
