@@ -229,6 +229,8 @@ def measure(case: Case, tune: bool, smoke: bool) -> list[dict[str, Any]]:
     shapes: list[dict[str, int]] = [{}]
     if tune:
         shapes += [dict(zip(case.tunable, values, strict=True)) for values in itertools.product(*case.tunable.values())]
+        if smoke:
+            shapes = [shapes[0], shapes[-1]]
     records = []
     for options in shapes:
         times = (time_once if smoke else time_graph)(calls, options)
