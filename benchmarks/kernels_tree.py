@@ -177,7 +177,7 @@ def commit_cases(sizes: Sizes, device: str) -> Iterator[Case]:
 def choice_cases(sizes: Sizes, device: str) -> Iterator[Case]:
     from drafttree.ops.target_choice.triton import choose_tokens_triton
 
-    tunable = {"block": [1024, 2048, 4096], "warps": [4, 8]}
+    tunable = {"block": [1024, 2048, 4096], "warps": [4, 8], "programs": [512, 1024, 2048]}
 
     def make(sampled: bool) -> Callable[..., None]:
         logits = torch.randn(sizes.choices, sizes.vocab, device=device).bfloat16()

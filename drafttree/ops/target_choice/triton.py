@@ -16,7 +16,6 @@ _FIRST = tl.constexpr(noise.FIRST)
 _SECOND = tl.constexpr(noise.SECOND)
 _CELLS = tl.constexpr(2**53 - 1)
 _CELL = tl.constexpr(2.0**-53)
-_PROGRAMS = 1024  # about what fills a large GPU
 
 
 @triton.jit
@@ -102,8 +101,16 @@ def choose_tokens_triton(
     *,
     block: int = 2048,
     warps: int = 8,
+    programs: int = 1024,
 ) -> Tensor:
-    """``choose.choose_tokens`` for checked arguments on a GPU; ``block`` and ``warps`` of a program, for tuning."""
+    """``choose.choose_tokens`` for checked arguments on a GPU; the rest are launch shapes, for tuning.
+
+    Args:
+        logits, temperatures, seeds, positions: as there.
+        block: tokens that a program takes at a time, a power of two.
+        warps: of a program.
+        programs: about how many there are; 1024 fill a large GPU.
+    """
     rows, vocab = logits.shape
     tokens = torch.empty(rows, dtype=torch.int64, device=logits.device)
     if rows == 0:
@@ -111,7 +118,7 @@ def choose_tokens_triton(
     sample = temperatures is not None
     wide = sample or logits.dtype == torch.float64
     block = min(block, triton.next_power_of_2(vocab))
-    parts = min(triton.cdiv(vocab, block), max(1, _PROGRAMS // rows))
+    parts = min(triton.cdiv(vocab, block), max(1, programs // rows))
     length = triton.cdiv(vocab, parts * block) * block
     parts = triton.cdiv(vocab, length)
     bests = torch.empty(rows, parts, dtype=torch.float64 if wide else torch.float32, device=logits.device)

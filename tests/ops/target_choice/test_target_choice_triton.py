@@ -38,7 +38,11 @@ def test_equal_to_the_specification(device, dtype, rows, vocab):
     logits = 3 * torch.randn(rows, vocab, generator=generator)
     for values in (logits, torch.round(logits / 4), torch.zeros_like(logits)):
         assert agree(values.to(dtype), device=device)
-        assert agree(values.to(dtype), random_rows(rows, generator), device, block=1024, warps=4)
+        sampling = random_rows(rows, generator)
+        assert agree(values.to(dtype), sampling, device, block=1024, warps=4)
+        # Several blocks a program.
+        assert agree(values.to(dtype), device=device, block=256, programs=2 * rows)
+        assert agree(values.to(dtype), sampling, device, block=512, programs=3 * rows)
     wide = torch.zeros(rows, vocab + 9).to(dtype)
     wide[:, 4:-5] = logits.to(dtype)
     assert agree(wide[:, 4:-5], device=device)
@@ -56,8 +60,8 @@ def test_any_rows(seed, rows, vocab, step, dtype):
     generator = torch.Generator().manual_seed(seed)
     logits = 2 * torch.randn(rows, vocab, generator=generator)
     logits = (torch.round(logits / step) * step if step else logits).to(dtype)
-    assert agree(logits, block=64)
-    assert agree(logits, random_rows(rows, generator), block=64)
+    assert agree(logits, block=64, programs=3 * rows)
+    assert agree(logits, random_rows(rows, generator), block=64, programs=2 * rows)
 
 
 @pytest.mark.parametrize("device", KERNEL_DEVICES)

@@ -26,11 +26,11 @@ def random_batch(batch, rows, rng, style="mixed"):
             reach = {"mixed": row, "chain": 1, "star": row, "deep": min(row, 4)}[style]
             parent = 0 if style == "star" else rng.randint(row - reach, row - 1)
             parents[b, row] = parent
-            tokens[b, row] = rng.choice([t for t in range(rows + 2) if t not in [c for c, _ in children[parent]]])
+            tokens[b, row] = rng.choice([t for t in range(1, rows + 3) if t not in [c for c, _ in children[parent]]])
             children[parent].append((int(tokens[b, row]), row))
         for row in range(rows):
             named = [token for token, _ in children[row]]
-            choices[b, row] = rng.choice(named) if named and rng.random() < 0.9 else 5000 + row
+            choices[b, row] = rng.choice(named) if named and rng.random() < 0.9 else rng.choice([0, 5000 + row])
         for row in range(int(counts[b]), rows):
             parents[b, row] = rng.randrange(row)
             tokens[b, row] = choices[b, parents[b, row]]
