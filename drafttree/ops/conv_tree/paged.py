@@ -34,8 +34,8 @@ def conv_pooled_naive(rows: Tensor, window: Tensor, slots: Tensor, weight: Tenso
 def commit_windows_naive(rows: Tensor, window: Tensor, slots: Tensor, paths: Tensor, lengths: Tensor) -> None:
     """Move the windows of all layers in place to behind the accepted paths: a copy, bit by bit.
 
-    rows and window have a first dimension for the layers; ``paths`` [B, M] int32 row numbers, root first, ``lengths`` [B]
-    of them in use. A slot below 0 is skipped.
+    rows and window have a first dimension for the layers; ``paths`` [B, M] int32 row numbers, root first, ``lengths``
+    [B] of them in use. A slot below 0 is skipped.
     """
     for request, (slot, length) in enumerate(zip(slots.tolist(), lengths.tolist(), strict=True)):
         if slot >= 0:

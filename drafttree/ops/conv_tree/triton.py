@@ -21,17 +21,18 @@ def _conv(
     inside = channel < C
     slot = tl.load(slots_ptr + request).to(tl.int64)
     rows_ptr += request * stride_b
+    window_ptr += tl.maximum(slot, 0) * stride_slot + channel * stride_c
     x = tl.load(rows_ptr + row * stride_n + channel, mask=inside, other=0.0)
     total = x.to(tl.float32) * tl.load(weight_ptr + channel * W + W - 1, mask=inside, other=0.0).to(tl.float32)
     for back in tl.static_range(W - 1):
         tap = tl.load(taps_ptr + (request * N + row) * (W - 1) + back)
-        committed = tl.load(
-            window_ptr + slot * stride_slot + channel * stride_c + (W - 1 + tl.minimum(tap, -1)) * stride_t,
-            mask=inside & (tap < 0) & (slot >= 0), other=0.0,
-        )  # fmt: skip
-        above = tl.load(rows_ptr + tl.maximum(tap, 0) * stride_n + channel, mask=inside & (tap >= 0), other=0.0)
-        read = tl.where(tap >= 0, above.to(tl.float32), committed.to(rows_ptr.dtype.element_ty).to(tl.float32))
-        total += read * tl.load(weight_ptr + channel * W + W - 2 - back, mask=inside, other=0.0).to(tl.float32)
+        if tap >= 0:
+            read = tl.load(rows_ptr + tap * stride_n + channel, mask=inside, other=0.0)
+        else:
+            read = tl.load(window_ptr + (W - 1 + tap) * stride_t, mask=inside, other=0.0).to(x.dtype)
+        total += read.to(tl.float32) * tl.load(weight_ptr + channel * W + W - 2 - back, mask=inside, other=0.0).to(
+            tl.float32
+        )
     total = total.to(out_ptr.dtype.element_ty).to(tl.float32)
     silu = total / (1.0 + tl.exp(-total))
     tl.store(out_ptr + (request * N + row) * C + channel, silu.to(out_ptr.dtype.element_ty), mask=inside)
@@ -55,10 +56,11 @@ def _commit(
     for column in tl.static_range(W - 1):
         # columns rise, and a column reads itself or a later one: in place is safe
         place = length - (W - 1) + column
-        node = tl.load(paths_ptr + request * M + place, mask=place >= 0, other=0)
-        fresh = tl.load(rows_ptr + node * stride_n + channel, mask=inside & (place >= 0), other=0.0)
-        old = tl.load(window_ptr + tl.minimum(length + column, W - 2) * stride_t, mask=inside & (place < 0), other=0.0)
-        kept = tl.where(place >= 0, fresh.to(window_ptr.dtype.element_ty), old)
+        if place >= 0:
+            node = tl.load(paths_ptr + request * M + place)
+            kept = tl.load(rows_ptr + node * stride_n + channel, mask=inside, other=0.0).to(window_ptr.dtype.element_ty)
+        else:
+            kept = tl.load(window_ptr + (length + column) * stride_t, mask=inside, other=0.0)
         tl.store(window_ptr + column * stride_t, kept, mask=inside)
 
 

@@ -153,7 +153,8 @@ def verify_pooled(
 ) -> Tensor:
     """``paged.verify_pooled_naive`` on a GPU, float32 states; rows of padding of the result hold anything.
 
-    q, k and v may be parts of one wider tensor: heads lie side by side, other strides are free. ``blocks`` is for tuning.
+    q, k and v may be parts of one wider tensor: heads lie side by side, other strides are free. ``blocks`` is for
+    tuning.
     """
     batch, rows, key_heads, dim = q.shape
     heads, values = v.shape[2:]
@@ -161,7 +162,9 @@ def verify_pooled(
         if part.stride(3) != 1 or part.stride(2) != width:
             raise ValueError(f"{name}: its heads do not lie side by side, strides {part.stride()}")
     if a.stride() != b.stride() or a.stride(2) != 1:
-        raise ValueError(f"a and b: strides {a.stride()} and {b.stride()}, expected the same and a dense last dimension")
+        raise ValueError(
+            f"a and b: strides {a.stride()} and {b.stride()}, expected the same and a dense last dimension"
+        )
     if state.dtype != torch.float32 or state.stride()[1:] != (values * dim, dim, 1):
         raise ValueError(f"state: {state.dtype}, strides {state.stride()}, expected float32, dense but for the slots")
     if not (ancestors.is_contiguous() and depths.is_contiguous()):
@@ -173,8 +176,8 @@ def verify_pooled(
     columns = min(chosen.columns, values)
     _verify[(values // columns, batch * heads)](
         q, k, v, a, b, a_log, dt_bias, state, slots, ancestors, depths, counts, out, u, total,
-        rows, ancestors.shape[2], dim**-0.5, q.stride(0), q.stride(1), k.stride(0), k.stride(1), v.stride(0), v.stride(1),
-        a.stride(0), a.stride(1), state.stride(0),
+        rows, ancestors.shape[2], dim**-0.5, *q.stride()[:2], *k.stride()[:2], *v.stride()[:2], *a.stride()[:2],
+        state.stride(0),
         HK=key_heads, HV=heads, K=dim, V=values, ROWS=chosen.rows, COLUMNS=columns, TERMS=chosen.terms,
         PRECISION="ieee" if INTERPRETED else chosen.precision, INTERPRET=INTERPRETED, num_warps=chosen.warps,
     )  # fmt: skip

@@ -18,12 +18,13 @@ from drafttree.ops.gated_delta_tree.triton_dots import gate
 
 
 @triton.jit
-def _row(k_ptr, v_ptr, a_ptr, b_ptr, node, stride_kn, stride_vn, stride_gn, dims, values, inside):
+def _row(k_ptr, v_ptr, a_ptr, b_ptr, node, stride_kn, stride_vn, stride_gn, dims, values):
     """Raw row ``node`` of a head: key [K], value [VALUES], the two gates' projections."""
-    k = tl.load(k_ptr + node * stride_kn + dims, mask=inside & (dims >= 0), other=0.0).to(tl.float32)
-    v = tl.load(v_ptr + node * stride_vn + values, mask=inside & (values >= 0), other=0.0).to(tl.float32)
-    a = tl.load(a_ptr + node * stride_gn, mask=inside, other=0.0).to(tl.float32)
-    b = tl.load(b_ptr + node * stride_gn, mask=inside, other=0.0).to(tl.float32)
+    node = tl.maximum(node, 0)  # behind the end of a path: read, but not used
+    k = tl.load(k_ptr + node * stride_kn + dims).to(tl.float32)
+    v = tl.load(v_ptr + node * stride_vn + values).to(tl.float32)
+    a = tl.load(a_ptr + node * stride_gn).to(tl.float32)
+    b = tl.load(b_ptr + node * stride_gn).to(tl.float32)
     return k, v, a, b
 
 
@@ -56,12 +57,11 @@ def _replay(
         snapshot = tl.load(at_ptr + request)
 
     node = tl.load(paths_ptr)
-    k, v, a, b = _row(k_ptr, v_ptr, a_ptr, b_ptr, node, stride_kn, stride_vn, stride_gn, dims, values, length > 0)
+    k, v, a, b = _row(k_ptr, v_ptr, a_ptr, b_ptr, node, stride_kn, stride_vn, stride_gn, dims, values)
     for place in range(0, length):
-        more = place + 1 < length
-        node = tl.load(paths_ptr + place + 1, mask=more, other=0)
+        node = tl.load(paths_ptr + tl.minimum(place + 1, M - 1))
         next_k, next_v, next_a, next_b = _row(
-            k_ptr, v_ptr, a_ptr, b_ptr, node, stride_kn, stride_vn, stride_gn, dims, values, more
+            k_ptr, v_ptr, a_ptr, b_ptr, node, stride_kn, stride_vn, stride_gn, dims, values
         )
         key = k * tl.rsqrt(tl.sum(k * k, axis=0) + NORM_EPS)
         state *= tl.exp(gate(a, a_log, dt_bias))
@@ -92,14 +92,19 @@ def replay_pooled(
     values: int = 16,
     warps: int = 1,
 ) -> None:
-    """``paged.replay_pooled_naive`` on a GPU, float32 states. ``values``, rows of a program, and ``warps``: for tuning."""
+    """``paged.replay_pooled_naive`` on a GPU, float32 states.
+
+    ``values``, rows of a program, and ``warps`` are for tuning.
+    """
     layers, batch, _, key_heads, dim = k.shape
     heads, size = v.shape[3:]
     for name, part, width in (("k", k, dim), ("v", v, size)):
         if part.stride(4) != 1 or part.stride(3) != width:
             raise ValueError(f"{name}: its heads do not lie side by side, strides {part.stride()}")
     if a.stride() != b.stride() or a.stride(3) != 1:
-        raise ValueError(f"a and b: strides {a.stride()} and {b.stride()}, expected the same and a dense last dimension")
+        raise ValueError(
+            f"a and b: strides {a.stride()} and {b.stride()}, expected the same and a dense last dimension"
+        )
     if state.dtype != torch.float32 or state.stride()[2:] != (size * dim, dim, 1):
         raise ValueError(f"state: {state.dtype}, strides {state.stride()}, expected float32, dense within a slot")
     if not (paths.is_contiguous() and a_log.is_contiguous() and dt_bias.is_contiguous()):
