@@ -65,7 +65,7 @@ def _commit(
 
 
 def conv_pooled(
-    rows: Tensor, window: Tensor, slots: Tensor, weight: Tensor, taps: Tensor, *, channels: int = 1024, warps: int = 4
+    rows: Tensor, window: Tensor, slots: Tensor, weight: Tensor, taps: Tensor, *, channels: int = 256, warps: int = 4
 ) -> Tensor:
     """``paged.conv_pooled_naive`` on a GPU; ``channels`` and ``warps`` of a program are for tuning."""
     batch, count, width = rows.shape
@@ -81,7 +81,7 @@ def conv_pooled(
 
 
 def commit_windows(
-    rows: Tensor, window: Tensor, slots: Tensor, paths: Tensor, lengths: Tensor, *, channels: int = 1024, warps: int = 4
+    rows: Tensor, window: Tensor, slots: Tensor, paths: Tensor, lengths: Tensor, *, channels: int = 512, warps: int = 1
 ) -> None:
     """``paged.commit_windows_naive`` on a GPU, one launch; ``channels`` and ``warps`` of a program are for tuning."""
     layers, batch, _, width = rows.shape

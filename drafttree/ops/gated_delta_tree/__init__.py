@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
 from drafttree.ops.gated_delta_tree.naive import (
@@ -38,11 +36,13 @@ def verify_trees(q: Tensor, *arguments: Tensor) -> Tensor:
     return verify_pooled(q, *arguments)
 
 
-def replay_trees(k: Tensor, *arguments: Any, **snapshots: Tensor | None) -> None:
+def replay_trees(
+    k: Tensor, *arguments: Tensor, snapshot_at: Tensor | None = None, snapshot_slots: Tensor | None = None
+) -> None:
     """As ``paged.replay_pooled_naive``, same arguments; on a GPU one launch for all layers."""
     if not k.is_cuda:
-        replay_pooled_naive(k, *arguments, **snapshots)
+        replay_pooled_naive(k, *arguments, snapshot_at=snapshot_at, snapshot_slots=snapshot_slots)
         return
     from drafttree.ops.gated_delta_tree.triton_replay import replay_pooled  # late: a CPU needs no Triton
 
-    replay_pooled(k, *arguments, **snapshots)
+    replay_pooled(k, *arguments, snapshot_at=snapshot_at, snapshot_slots=snapshot_slots)

@@ -67,7 +67,7 @@ def _replay(
         state *= tl.exp(gate(a, a_log, dt_bias))
         u = tl.sigmoid(b) * (v - tl.sum(state * key[None, :], axis=1))
         state += u[:, None] * key[None, :]
-        if SNAPSHOT:
+        if SNAPSHOT:  # noqa: SIM102 - decided when the kernel is compiled, the other when it runs
             if place == snapshot:
                 target = tl.load(to_ptr + request).to(tl.int64)
                 tl.store(state_ptr + target * stride_slot + tile, state)
@@ -89,7 +89,7 @@ def replay_pooled(
     snapshot_at: Tensor | None = None,
     snapshot_slots: Tensor | None = None,
     *,
-    values: int = 16,
+    values: int = 8,
     warps: int = 1,
 ) -> None:
     """``paged.replay_pooled_naive`` on a GPU, float32 states.

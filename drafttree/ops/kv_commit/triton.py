@@ -57,7 +57,7 @@ def _commit(
 
 
 def commit_paged_rows_triton(
-    caches: PagedCaches, slots: Tensor, paths: Tensor, lengths: Tensor, *, columns: int = 64, warps: int = 4
+    caches: PagedCaches, slots: Tensor, paths: Tensor, lengths: Tensor, *, columns: int = 32, warps: int = 8
 ) -> None:
     """``paged.commit_paged_rows`` for checked arguments on a GPU.
 

@@ -99,7 +99,7 @@ def choose_tokens_triton(
     seeds: Tensor | None,
     positions: Tensor | None,
     *,
-    block: int = 2048,
+    block: int = 1024,
     warps: int = 8,
     programs: int = 1024,
 ) -> Tensor:

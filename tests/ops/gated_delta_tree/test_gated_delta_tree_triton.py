@@ -18,6 +18,8 @@ from drafttree.ops.gated_delta_tree.paged import replay_pooled_naive, verify_poo
 
 KEY_HEADS, HEADS, DIM = 1, 2, 32
 NAN = float("nan")
+# of bfloat16 results: rounding alone is 1.7e-3; the interpreter cuts digits off, which is twice that
+BFLOAT16 = 3e-3 if DEVICE == "cuda" else 6e-3
 
 
 def layer(
@@ -104,7 +106,7 @@ def test_the_specification_is_the_recurrence() -> None:
 def test_verify_in_bfloat16(shape: str, strong: bool, device: str) -> None:
     """Inputs are exactly bfloat16 on both sides, so the error is that of the kernel and of the rounded result."""
     arguments = layer([40, 1, 17], 40, shape=shape, strong=strong)
-    assert error(verify(arguments, device), verify_pooled_naive(**double(arguments)), arguments["counts"]) < 3e-3
+    assert error(verify(arguments, device), verify_pooled_naive(**double(arguments)), arguments["counts"]) < BFLOAT16
 
 
 @pytest.mark.parametrize("device", KERNEL_DEVICES)
@@ -134,7 +136,7 @@ def test_one_wrong_bit_is_seen() -> None:
 @given(counts=st.lists(st.integers(1, 65), min_size=1, max_size=2), seed=st.integers(0, 2**16))
 def test_any_batch(counts: list[int], seed: int) -> None:
     arguments = layer(counts, 65, seed=seed)
-    assert error(verify(arguments, DEVICE), verify_pooled_naive(**double(arguments)), arguments["counts"]) < 3e-3
+    assert error(verify(arguments, DEVICE), verify_pooled_naive(**double(arguments)), arguments["counts"]) < BFLOAT16
 
 
 def stash(counts: list[int], rows: int, layers: int, **options: Any) -> dict[str, Tensor]:
@@ -189,7 +191,7 @@ def test_state_after_many_steps(device: str) -> None:
         arguments = layer([9], 9, shape="deep", alike=True, seed=step) | {"state": state, "slots": torch.tensor([1])}
         exact = double(arguments) | {"state": twin}
         out = verify(arguments, device)
-        assert error(out, verify_pooled_naive(**exact), arguments["counts"]) < 4e-3
+        assert error(out, verify_pooled_naive(**exact), arguments["counts"]) < BFLOAT16
         trees = random_trees([9], 9, "deep", step)
         paths, lengths = random_paths(trees, 8, seed=step)
         names = ("k", "v", "a", "b", "a_log", "dt_bias")
@@ -211,7 +213,7 @@ def test_state_after_many_steps(device: str) -> None:
 def test_large_trees_and_the_same_bits_again(count: int) -> None:
     arguments = layer([count, 30], count, heads=(2, 6), dim=128)
     found = verify(arguments, "cuda")
-    assert error(found, verify_pooled_naive(**double(arguments)), arguments["counts"]) < 3e-3
+    assert error(found, verify_pooled_naive(**double(arguments)), arguments["counts"]) < BFLOAT16
     for _ in range(5):
         again = verify(arguments, "cuda")
         assert all(torch.equal(again[b, :n], found[b, :n]) for b, n in enumerate(arguments["counts"].tolist()))

@@ -110,8 +110,9 @@ def test_a_wrong_slot_is_seen():
     expected = [layer.clone() for layer in layers]
     commit_paged_rows_naive(PagedCaches.of(expected), slots, paths, lengths)
     slots[0, 5] = slots[0, 6]
-    commit_paged_rows_triton(PagedCaches.of(layers), slots, paths, lengths)
-    assert not all(torch.equal(bits(a), bits(b)) for a, b in zip(layers, expected, strict=True))
+    layers = [layer.to(DEVICE) for layer in layers]
+    commit_paged_rows_triton(PagedCaches.of(layers), *(part.to(DEVICE) for part in (slots, paths, lengths)))
+    assert not all(torch.equal(bits(a.cpu()), bits(b)) for a, b in zip(layers, expected, strict=True))
 
 
 def test_the_public_function_checks_its_arguments():
