@@ -16,9 +16,9 @@ from functools import lru_cache
 
 import torch
 
-_GOLDEN = -0x61C8864680B583EB  # 0x9E3779B97F4A7C15 as int64
-_FIRST = -0x40A7B892E31B1A47  # 0xBF58476D1CE4E5B9
-_SECOND = -0x6B2FB644ECCEEE15  # 0x94D049BB133111EB
+GOLDEN = -0x61C8864680B583EB  # 0x9E3779B97F4A7C15 as int64
+FIRST = -0x40A7B892E31B1A47  # 0xBF58476D1CE4E5B9
+SECOND = -0x6B2FB644ECCEEE15  # 0x94D049BB133111EB
 _CACHED_NUMBERS = 2**16  # a block of so many stays in a CPU's cache through the dozen passes
 
 
@@ -47,32 +47,32 @@ def gumbel(seed: int, positions: torch.Tensor, vocab: int) -> torch.Tensor:
 
 def gumbel_at(seed: int, positions: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
     """``gumbel`` at some tokens only: positions [N], tokens [N, M] int64 -> [N, M] float64."""
-    return _gumbel_of_bits(_mix(row_keys(seed, positions)[:, None] + tokens * _GOLDEN))
+    return _gumbel_of_bits(_mix(row_keys(seed, positions)[:, None] + tokens * GOLDEN))
 
 
 def row_keys(seed: int, positions: torch.Tensor) -> torch.Tensor:
     """[N] int64 keys of the rows, each seed and position hashed so that neighbours share nothing."""
     # The seed is hashed before the position is added, else (seed + 1, position) would be (seed, position + 1).
-    return _mix(_seed_key(seed) + _mix(positions.to(torch.int64) * _GOLDEN + _FIRST))
+    return _mix(_seed_key(seed) + _mix(positions.to(torch.int64) * GOLDEN + FIRST))
 
 
 @lru_cache(maxsize=1024)
 def _seed_key(seed: int) -> int:
-    return int(_mix(torch.tensor([seed]) + _GOLDEN))
+    return int(_mix(torch.tensor([seed]) + GOLDEN))
 
 
 @lru_cache(maxsize=8)
 def _counters(vocab: int, device: torch.device) -> torch.Tensor:
     """[V] int64, the golden ratio times the token."""
-    return torch.arange(vocab, dtype=torch.int64, device=device) * _GOLDEN
+    return torch.arange(vocab, dtype=torch.int64, device=device) * GOLDEN
 
 
 def _mix(value: torch.Tensor) -> torch.Tensor:
     """SplitMix64's finaliser of every element; ``value`` is a temporary and is overwritten."""
     value ^= (value >> 30) & 0x3FFFFFFFF  # ">>" copies the sign: the mask makes it a shift of unsigned bits
-    value *= _FIRST
+    value *= FIRST
     value ^= (value >> 27) & 0x1FFFFFFFFF
-    value *= _SECOND
+    value *= SECOND
     value ^= (value >> 31) & 0x1FFFFFFFF
     return value
 

@@ -2,5 +2,6 @@
 
 from drafttree.ops.kv_commit.gather import commit_rows
 from drafttree.ops.kv_commit.naive import commit_rows_naive
+from drafttree.ops.kv_commit.paged import PagedCaches, commit_paged_rows
 
-__all__ = ["commit_rows", "commit_rows_naive"]
+__all__ = ["PagedCaches", "commit_paged_rows", "commit_rows", "commit_rows_naive"]

@@ -72,3 +72,71 @@ def best_first(
         push(parent, depth, rank + 1)
         push(len(ranks), depth + 1, 0)
     return ranks, parents, depths, totals
+
+
+def best_first_pairwise(
+    scores: Sequence[float], pairwise: Sequence[Sequence[Sequence[float]]], budget: int, forced: int
+) -> tuple[list[int], list[int], list[int], list[float]]:
+    """``best_first`` where a candidate's score depends on the candidate before it.
+
+    A node's children are ranked by the row of its own candidate: higher score first, equal ones by the smaller
+    candidate number. Everything else, the total order too, is as in ``best_first`` with that rank.
+
+    Args:
+        scores: [K] float32 log-probabilities (<= 0) of depth 1; -inf is an absent candidate.
+        pairwise: [L][K][K]: entry [d - 1][a][b] is the score of candidate b at depth d below candidate a at depth
+            d - 1; entry 0 is not read. Not ranked, <= 0, -inf is absent.
+        budget, forced: as in ``best_first``; the forced chain takes every node's first child.
+
+    Returns:
+        candidates, parents, depths, scores: [n] each in node order.
+    """
+    candidates: list[int] = []
+    parents: list[int] = []
+    depths: list[int] = []
+    totals: list[float] = []
+    heap: list[tuple[float, int, int, int]] = []  # (-score, depth, parent, rank)
+    absent = float("-inf")
+
+    def children(parent: int) -> list[int]:
+        row = row_of(parent)
+        present = [candidate for candidate, score in enumerate(row) if score != absent]
+        return sorted(present, key=lambda candidate: (-row[candidate], candidate))
+
+    def row_of(parent: int) -> Sequence[float]:
+        return pairwise[depths[parent - 1]][candidates[parent - 1]] if parent else scores
+
+    def child(parent: int, rank: int) -> tuple[int, float] | None:
+        """Candidate and total of a node's child of that rank."""
+        depth = depths[parent - 1] + 1 if parent else 1
+        if depth > len(pairwise) or rank >= len(children(parent)):
+            return None
+        candidate = children(parent)[rank]
+        total = add_float32(totals[parent - 1] if parent else 0.0, row_of(parent)[candidate])
+        return None if total == absent else (candidate, total)
+
+    def push(parent: int, rank: int) -> None:
+        found = child(parent, rank)
+        if found is not None:
+            heappush(heap, (-found[1], depths[parent - 1] + 1 if parent else 1, parent, rank))
+
+    def append(parent: int, rank: int) -> bool:
+        found = child(parent, rank)
+        if found is None:
+            return False
+        candidates.append(found[0])
+        parents.append(parent)
+        depths.append(depths[parent - 1] + 1 if parent else 1)
+        totals.append(found[1])
+        return True
+
+    while len(candidates) < min(forced, budget) and append(len(candidates), 0):
+        pass
+    for node in range(len(candidates) + 1):  # each node of the chain competes from its second child on
+        push(node, 0 if node == len(candidates) else 1)
+    while heap and len(candidates) < budget:
+        _, _, parent, rank = heappop(heap)
+        append(parent, rank)
+        push(parent, rank + 1)
+        push(len(candidates), 0)
+    return candidates, parents, depths, totals

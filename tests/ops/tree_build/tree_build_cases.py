@@ -72,3 +72,12 @@ def difference(left, right):
             if one != other:
                 return f"part {part}, entry {entry}: {one} and {other}"
     return None
+
+
+def tensors_difference(found, expected):
+    """None, or the first field and place where two batches of tree tensors differ."""
+    for name, part in vars(expected).items():
+        places = (getattr(found, name).cpu() != part).nonzero()
+        if len(places):
+            return f"{name} at {places[0].tolist()}: {len(places)} differ"
+    return None
