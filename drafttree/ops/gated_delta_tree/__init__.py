@@ -37,12 +37,24 @@ def verify_trees(q: Tensor, *arguments: Tensor) -> Tensor:
 
 
 def replay_trees(
-    k: Tensor, *arguments: Tensor, snapshot_at: Tensor | None = None, snapshot_slots: Tensor | None = None
+    k: Tensor,
+    v: Tensor,
+    a: Tensor,
+    b: Tensor,
+    a_log: Tensor,
+    dt_bias: Tensor,
+    state: Tensor,
+    slots: Tensor,
+    paths: Tensor,
+    lengths: Tensor,
+    snapshot_at: Tensor | None = None,
+    snapshot_slots: Tensor | None = None,
 ) -> None:
-    """As ``paged.replay_pooled_naive``, same arguments; on a GPU one launch for all layers."""
+    """As ``paged.replay_pooled_naive``; on a GPU one launch for all layers."""
+    arguments = (k, v, a, b, a_log, dt_bias, state, slots, paths, lengths, snapshot_at, snapshot_slots)
     if not k.is_cuda:
-        replay_pooled_naive(k, *arguments, snapshot_at=snapshot_at, snapshot_slots=snapshot_slots)
+        replay_pooled_naive(*arguments)
         return
     from drafttree.ops.gated_delta_tree.triton_replay import replay_pooled  # late: a CPU needs no Triton
 
-    replay_pooled(k, *arguments, snapshot_at=snapshot_at, snapshot_slots=snapshot_slots)
+    replay_pooled(*arguments)
