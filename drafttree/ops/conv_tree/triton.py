@@ -54,13 +54,14 @@ def _commit(
     rows_ptr += layer * stride_l + request * stride_b
     window_ptr += layer * stride_wl + slot * stride_slot + channel * stride_c
     for column in tl.static_range(W - 1):
-        # columns rise, and a column reads itself or a later one: in place is safe
+        # a column reads itself or a later one, so in rising order nothing is overwritten before it is read
         place = length - (W - 1) + column
         if place >= 0:
             node = tl.load(paths_ptr + request * M + place)
             kept = tl.load(rows_ptr + node * stride_n + channel, mask=inside, other=0.0).to(window_ptr.dtype.element_ty)
         else:
             kept = tl.load(window_ptr + (length + column) * stride_t, mask=inside, other=0.0)
+        tl.debug_barrier()  # a column can be read by another thread than the one that writes it
         tl.store(window_ptr + column * stride_t, kept, mask=inside)
 
 
