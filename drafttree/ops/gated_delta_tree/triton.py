@@ -17,6 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from drafttree.ops.gated_delta_tree.layout import check_layout
 from drafttree.ops.gated_delta_tree.triton_dots import INTERPRETED, gate, split_dot, wide_dot
 
 NORM_EPS = tl.constexpr(1e-6)
@@ -158,15 +159,7 @@ def verify_pooled(
     """
     batch, rows, key_heads, dim = q.shape
     heads, values = v.shape[2:]
-    for name, part, width in (("q", q, dim), ("k", k, dim), ("v", v, values)):
-        if part.stride(3) != 1 or part.stride(2) != width:
-            raise ValueError(f"{name}: its heads do not lie side by side, strides {part.stride()}")
-    if a.stride() != b.stride() or a.stride(2) != 1:
-        raise ValueError(
-            f"a and b: strides {a.stride()} and {b.stride()}, expected the same and a dense last dimension"
-        )
-    if state.dtype != torch.float32 or state.stride()[1:] != (values * dim, dim, 1):
-        raise ValueError(f"state: {state.dtype}, strides {state.stride()}, expected float32, dense but for the slots")
+    check_layout({"q": q, "k": k, "v": v}, a, b, state)
     if not (ancestors.is_contiguous() and depths.is_contiguous()):
         raise ValueError("ancestors and depths have to be contiguous")
     chosen = blocks or Blocks()

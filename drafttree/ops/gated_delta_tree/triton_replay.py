@@ -8,11 +8,11 @@ time is that of moving the states. The rows of the next step are asked for befor
 
 from __future__ import annotations
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from drafttree.ops.gated_delta_tree.layout import check_layout
 from drafttree.ops.gated_delta_tree.triton import NORM_EPS
 from drafttree.ops.gated_delta_tree.triton_dots import gate
 
@@ -98,15 +98,7 @@ def replay_pooled(
     """
     layers, batch, _, key_heads, dim = k.shape
     heads, size = v.shape[3:]
-    for name, part, width in (("k", k, dim), ("v", v, size)):
-        if part.stride(4) != 1 or part.stride(3) != width:
-            raise ValueError(f"{name}: its heads do not lie side by side, strides {part.stride()}")
-    if a.stride() != b.stride() or a.stride(3) != 1:
-        raise ValueError(
-            f"a and b: strides {a.stride()} and {b.stride()}, expected the same and a dense last dimension"
-        )
-    if state.dtype != torch.float32 or state.stride()[2:] != (size * dim, dim, 1):
-        raise ValueError(f"state: {state.dtype}, strides {state.stride()}, expected float32, dense within a slot")
+    check_layout({"k": k, "v": v}, a, b, state)
     if not (paths.is_contiguous() and a_log.is_contiguous() and dt_bias.is_contiguous()):
         raise ValueError("paths, a_log and dt_bias have to be contiguous")
     if (snapshot_at is None) != (snapshot_slots is None):
