@@ -23,28 +23,21 @@ from drafttree.bench.machine import machine_facts
 from drafttree.bench.script import run_script
 from drafttree.errors import UserError
 from drafttree.files import write_atomically
+from drafttree.ops.tree_build import TreeTensors
 
 LAYERS, HEADS, KEY_HEADS, DIM, SIZE, ROWS = 16, 24, 4, 256, 16, 64
-
-
-def words_of(parents: list[int]) -> Tensor:
-    """[1, rows, words] int32 ancestor bits."""
-    bits: list[int] = []
-    for row, parent in enumerate(parents):
-        bits.append((bits[parent] if row else 0) | 1 << row)
-    words = [[word >> (32 * i) & 0xFFFFFFFF for i in range((len(parents) + 31) // 32)] for word in bits]
-    return torch.tensor([[[w - 2**32 if w >= 2**31 else w for w in row] for row in words]], dtype=torch.int32)
 
 
 def layers(context: int) -> list[dict[str, Tensor]]:
     """Arguments for every layer: caches of their own, one tree."""
     pages = (context + ROWS + SIZE - 1) // SIZE
-    parents = [-1, *[(row - 1) // 3 for row in range(1, ROWS)]]
+    tree = TreeTensors.empty(1, ROWS)
+    tree.fill_(0, 1, [1] * (ROWS - 1), [(row - 1) // 3 for row in range(1, ROWS)])
     shared = {
         "table": torch.randperm(pages, device="cuda").to(torch.int32)[None],
         "lengths": torch.tensor([context], dtype=torch.int32, device="cuda"),
         "counts": torch.tensor([ROWS], dtype=torch.int32, device="cuda"),
-        "ancestors": words_of(parents).cuda(),
+        "ancestors": tree.ancestors.cuda(),
     }
     return [
         shared

@@ -2,43 +2,18 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernel_devices import DEVICE, KERNEL_DEVICES
+from pooled_trees import SHAPES, random_trees
 from torch import Tensor
 from torch.nn import functional as F
 
 from drafttree.ops.tree_attention import tree_attention, tree_attention_naive
-
-CUDA = pytest.param(
-    "cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
-)
-CPU = pytest.param(
-    "cpu", marks=pytest.mark.skipif(torch.cuda.is_available(), reason="kernels are not interpreted where a GPU is")
-)
-DEVICES = [CPU, CUDA]
-HERE = "cuda" if torch.cuda.is_available() else "cpu"
-KINDS = {
-    "mixed": lambda random, row: random.randrange(row),
-    "chain": lambda random, row: row - 1,
-    "star": lambda random, row: 0,
-    "deep": lambda random, row: random.randrange(max(0, row - 3), row),
-}
-
-
-def ancestor_words(parents: list[list[int]], rows: int) -> Tensor:
-    """[B, rows, words] int32; rows of padding have their own bit alone."""
-    words = torch.zeros(len(parents), rows, (rows + 31) // 32, dtype=torch.int64)
-    for b, tree in enumerate(parents):
-        for row in range(rows):
-            if 0 < row < len(tree):
-                words[b, row] = words[b, tree[row]]
-            words[b, row, row // 32] |= 1 << (row % 32)
-    return torch.where(words >= 2**31, words - 2**32, words).to(torch.int32)
 
 
 def case(
@@ -54,9 +29,8 @@ def case(
     seed: int = 0,
 ) -> dict[str, Any]:
     """Arguments of the operation; everything that no row may read is NaN."""
-    generator, chance = torch.Generator().manual_seed(seed), random.Random(seed)
+    generator = torch.Generator().manual_seed(seed)
     rows = rows or max(counts)
-    parents = [[-1, *[KINDS[kind](chance, row) for row in range(1, count)]] for count in counts]
     pages = max((length + count + size - 1) // size for length, count in zip(lengths, counts, strict=True))
     blocks = torch.randperm(len(counts) * pages, generator=generator)
     table = blocks.view(len(counts), pages).to(torch.int32)
@@ -73,7 +47,7 @@ def case(
         "table": table,
         "lengths": torch.tensor(lengths, dtype=torch.int32),
         "counts": torch.tensor(counts, dtype=torch.int32),
-        "ancestors": ancestor_words(parents, rows),
+        "ancestors": random_trees(counts, rows, kind, seed).ancestors,
     }
 
 
@@ -111,14 +85,14 @@ def test_the_specification_is_masked_attention() -> None:
         assert torch.allclose(found[b, :count], expected.transpose(0, 1), atol=1e-12)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("device", KERNEL_DEVICES)
+@pytest.mark.parametrize("kind", SHAPES)
 def test_kernel_is_the_specification(kind: str, device: str) -> None:
     arguments = case([33, 1, 20], [70, 37, 0], kind)
     assert relative(kernel(arguments, device), tree_attention_naive(**arguments), arguments["counts"]) < 1e-5
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", KERNEL_DEVICES)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(("heads", "dim"), [((6, 1), 64), ((2, 2), 128), ((6, 1), 256)])
 def test_narrow_types_and_heads(heads: tuple[int, int], dim: int, dtype: torch.dtype, device: str) -> None:
@@ -131,7 +105,7 @@ def test_narrow_types_and_heads(heads: tuple[int, int], dim: int, dtype: torch.d
 @pytest.mark.parametrize("splits", [1, 2, 5])
 def test_parts_of_the_text_join(splits: int) -> None:
     arguments = case([5], [200])
-    found = kernel(arguments, HERE, splits=splits)
+    found = kernel(arguments, DEVICE, splits=splits)
     assert relative(found, tree_attention_naive(**arguments), arguments["counts"]) < 1e-5
 
 
@@ -139,7 +113,7 @@ def test_one_wrong_bit_is_seen() -> None:
     arguments = case([33], [10], "star")
     expected = tree_attention_naive(**arguments)
     arguments["ancestors"][0, 32, 0] |= 1 << 7  # a sibling
-    assert relative(kernel(arguments, HERE), expected, arguments["counts"]) > 1e-3
+    assert relative(kernel(arguments, DEVICE), expected, arguments["counts"]) > 1e-3
 
 
 @settings(max_examples=10, deadline=None)
@@ -152,7 +126,7 @@ def test_one_wrong_bit_is_seen() -> None:
 def test_any_batch(counts: list[int], size: int, seed: int, data: st.DataObject) -> None:
     lengths = data.draw(st.lists(st.integers(0, 130), min_size=len(counts), max_size=len(counts)))
     arguments = case(counts, lengths, rows=65, size=size, heads=(2, 1), seed=seed)
-    assert relative(kernel(arguments, HERE), dense(**arguments), arguments["counts"]) < 1e-5
+    assert relative(kernel(arguments, DEVICE), dense(**arguments), arguments["counts"]) < 1e-5
 
 
 @pytest.mark.gpu
