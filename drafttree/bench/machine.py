@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ import drafttree
 
 
 def machine_facts() -> dict[str, Any]:
-    """Versions, processor, cores and threads."""
+    """The command that measured, versions, processor, cores and threads."""
     return {
+        "command": command_line(),
         "drafttree": drafttree.__version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -26,6 +28,18 @@ def machine_facts() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }
+
+
+def command_line() -> str:
+    """How this process was started, a path of the machine by its last name alone."""
+    program, *arguments = map(_without_place, sys.argv)
+    script = f"python benchmarks/{Path(program).name}" if program.endswith(".py") else program
+    return " ".join([script, *arguments])
+
+
+def _without_place(part: str) -> str:
+    option, mark, value = part.rpartition("=")
+    return option + mark + (Path(value).name if Path(value).is_absolute() else value)
 
 
 def _processor() -> str:
